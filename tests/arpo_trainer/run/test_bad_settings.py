@@ -9,20 +9,14 @@ from typing import Any
 import pytest
 
 from arpo_trainer import ARPOConfig
-from arpo_trainer.costs.memory import MemoryNeeds, ModelShape, ProcessLayout, check_cpu_memory, memory
+from arpo_trainer.costs.memory import MemoryNeeds, ModelShape, check_cpu_memory
 from arpo_trainer.preference.dpo_run import configure_dpo
 from arpo_trainer.run.arguments import RunArguments, configure, configure_sft
 from arpo_trainer.run.dry_run import RunEnvironments, check_memory
-from arpo_trainer.run.launch import LaunchFlags
 from arpo_trainer.run.recipes import read_settings
 from arpo_trainer.training import devices
 from arpo_trainer.training.devices import check_devices, planning
 from tests.arpo_trainer.backends.fake_vllm import FakeVLLM
-
-
-def test_a_run_argument_of_the_wrong_kind_is_named() -> None:
-    with pytest.raises(ValueError, match="env_kwargs must be options by name"):
-        RunArguments(env_kwargs=5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -39,15 +33,6 @@ def test_a_run_argument_of_the_wrong_kind_is_named() -> None:
 def test_what_would_fail_on_a_gpu_is_refused_here(setting: dict[str, Any], words: str, tmp_path: Path) -> None:
     with planning(2), pytest.raises(ValueError, match=words):
         ARPOConfig(output_dir=str(tmp_path), use_cpu=True, num_generations=2, **setting)
-
-
-def test_flags_that_would_start_nothing_are_refused() -> None:
-    LaunchFlags(num_processes=2).check(dry_run=True)
-    LaunchFlags("ddp", 2).check()
-    LaunchFlags().check()
-    for flags in (LaunchFlags(num_processes=2), LaunchFlags(machine_rank=1)):
-        with pytest.raises(ValueError, match="starts nothing"):
-            flags.check()
 
 
 @pytest.fixture
@@ -77,24 +62,17 @@ def test_bfloat16_on_a_gpu_without_it_is_refused(old_gpu: None, settings: dict[s
         check_devices(device_settings(**settings))
 
 
-def test_bfloat16_on_a_cpu_without_it_is_warned_of(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_bfloat16_on_a_cpu_without_it_is_warned_of_once(monkeypatch: Any, caplog: Any) -> None:
     devices._say_once.cache_clear()  # as in another process
     for there in (True, False):
         monkeypatch.setattr("torch.cpu._is_avx512_bf16_supported", lambda there=there: there)
         for dtype in ("float32", "bfloat16", "bfloat16"):
             check_devices(device_settings(use_cpu=True, model_init_kwargs={"dtype": dtype}))
-        told = [record.getMessage() for record in caplog.records if record.name == devices.__name__]
-        assert len(told) == (not there)
-    assert "dtype=bfloat16: this CPU" in told[0]
-    assert "Set dtype=float32" in told[0]
+        assert caplog.text.count("Set dtype=float32") == (not there)
 
 
 @pytest.mark.parametrize("configured", [configure, configure_sft, configure_dpo])
-def test_commands_look_at_the_devices_and_take_bfloat16_where_it_is(
-    configured: Any, old_gpu: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_take_bfloat16_where_it_is(configured: Any, old_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[Any] = []
     monkeypatch.setattr(f"{configured.__module__}.check_devices", looked.append)
     for there in (False, True):
@@ -117,8 +95,6 @@ NEEDS = MemoryNeeds(
         (80, {}, None, None),
         (40, {}, None, r"an estimated 54.0 GiB .* has 40.0 GiB: .*activations .*gradient_checkpointing: true"),
         (16, {}, "take 18.0 GiB in each process, and its GPU has 16.0 GiB.*fsdp2.*lora_rank", None),
-        (16, {"model_init_kwargs": {"quantization_config": 4}}, None, "an estimated 54.0 GiB"),
-        (60, {"use_vllm": True}, None, "60.0 GiB, of which vLLM takes 30%"),
         (60, {"use_vllm": True, "vllm_enable_sleep_mode": True}, None, None),
         (24, {"use_vllm": True, "vllm_enable_sleep_mode": True}, "takes 30%.*less vllm_gpu_memory_utilization", None),
     ],
@@ -140,24 +116,17 @@ HALF_BILLION = ModelShape(494_032_768, 494_032_768, 14_912_384, 24, 896, 4864, 8
 @pytest.mark.parametrize(
     ("gib", "settings", "refused"),
     [
-        (7.4, {}, None),
         (7.3, {}, r"take 7\.4 GiB, and 7\.3 GiB of memory are free.*fits: lora_rank=16 \(2\.0 GiB"),
-        (4, {}, r"fits: lora_rank=16 .*, optim=adafactor \(3\.7 GiB\), dtype=bfloat16 \(3\.7 GiB\), .*smaller model"),
+        (4, {}, r"fits: lora_rank=16 .*, optim=adafactor .*, dtype=bfloat16 .*, .*smaller model"),
         (0.5, {}, "No setting lowers that enough; or take a smaller model"),
-        (4, {"optim": "adafactor"}, None),
         (4, {"model_init_kwargs": {"dtype": "bfloat16"}}, None),
         (8, {"beta": 0.1}, r"weights of the reference model .*fits: lora_rank=16 .*, beta=0 \(7\.4 GiB"),
     ],
 )
-def test_training_that_cannot_fit_into_the_cpus_memory_is_refused(
-    gib: float, settings: dict[str, Any], refused: str | None, tmp_path: Path
-) -> None:
+def test_training_that_cannot_fit_is_refused(gib: float, settings: Any, refused: str | None, tmp_path: Path) -> None:
     args = ARPOConfig(str(tmp_path), use_cpu=True, **settings)
     with pytest.raises(MemoryError, match=refused) if refused else contextlib.nullcontext():
         check_cpu_memory(HALF_BILLION, args, "float32", int(gib * 2**30))
-    # what is refused is a part of the estimate of the whole
-    if refused is None and not settings:
-        assert memory(HALF_BILLION, args, ProcessLayout(), 1, 1).peak > 7.3 * 2**30
 
 
 @pytest.mark.parametrize(
@@ -191,4 +160,3 @@ def test_one_process_on_several_gpus_is_told_how_to_use_them(old_gpu: None, capl
         check_devices(device_settings(n_gpu=3))
     assert [record.getMessage().count("--num_processes 3") for record in caplog.records] == [1]
     assert "3 GPUs are visible, and one process uses one of them: cuda:0 (Old)" in caplog.text
-    assert "--accelerate-config ddp" in caplog.text

@@ -33,29 +33,36 @@ class Commands:
         return [line[0] for line in self.lines]
 
 
+SECTIONS: dict[str, Any] = {
+    "sft": {"base": "sft-qwen2.5-3b", "data": ["rows.jsonl"], "accelerate_config": "zero3"},
+    "train": {"base": "arithmetic-cpu", "env_kwargs.level": 2},
+    "eval": {"environments": ["arpo/Arithmetic-v0"], "tasks": 5, "samples": 2, "settings": {"temperature": 0.6}},
+}
+SYNTH = {"environments": ["arpo/Arithmetic-v0"], "tasks": 5, "model": "teacher"}
+
+
+def written(tmp_path: Path, sections: dict[str, Any]) -> str:
+    path = tmp_path / "path.yaml"
+    path.write_text(yaml.safe_dump({"output_dir": str(tmp_path / "out"), **sections}))
+    return str(path)
+
+
+def settings(tmp_path: Path, *stages: str) -> list[Any]:
+    """What the stages' commands read."""
+    return [yaml.safe_load((tmp_path / "out" / f"{stage}.yaml").read_text()) for stage in stages]
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> str:
-    sections = {
-        "output_dir": str(tmp_path / "out"),
-        "sft": {"base": "sft-qwen2.5-3b", "data": ["rows.jsonl"], "accelerate_config": "zero3"},
-        "train": {"base": "arithmetic-cpu", "env_kwargs.level": 2},
-        "eval": {"environments": ["arpo/Arithmetic-v0"], "tasks": 5, "samples": 2, "settings": {"temperature": 0.6}},
-    }
-    path = tmp_path / "path.yaml"
-    path.write_text(yaml.safe_dump(sections))
-    return str(path)
+    return written(tmp_path, SECTIONS)
 
 
 def test_an_evaluation_has_its_tools_at_inference_time(tmp_path: Path) -> None:
     helped = {"algorithm": "arpo", "with": ["debugger", "refiner=2"], "with_model": "m", "with_price": [1, 2]}
-    section = {"environments": "arpo/Arithmetic-v0", "model": "x", **helped}
-    file = tmp_path / "path.yaml"
-    file.write_text(yaml.safe_dump({"output_dir": str(tmp_path / "out"), "eval": section}))
-    Pipeline.read(str(file)).run(commands := Commands())
+    file = written(tmp_path, {"eval": {"environments": "arpo/Arithmetic-v0", "model": "x", **helped}})
+    Pipeline.read(file).run(commands := Commands())
     expected = "--algorithm arpo --with debugger,refiner=2 --with-model m --with-price 1 2"
     assert commands.lines[0][-len(expected.split()) :] == expected.split()
-    with pytest.raises(ValueError, match=r"has with_model, with_price and no tools: name them, with: \[debugger\]"):
-        Pipeline.read(str(file), ["eval.with=[]"])
 
 
 def test_each_stage_takes_the_model_of_the_one_before(file: str, tmp_path: Path) -> None:
@@ -63,7 +70,7 @@ def test_each_stage_takes_the_model_of_the_one_before(file: str, tmp_path: Path)
     Pipeline.read(file, ["train.max_steps=3"]).run(commands)
     assert commands.names == ["sft", "train", "eval"]
     assert commands.lines[0][-3:] == ["--resume", "--accelerate-config", "zero3"]
-    sft, train = (yaml.safe_load((out / f"{name}.yaml").read_text()) for name in ("sft", "train"))
+    sft, train = settings(tmp_path, "sft", "train")
     assert (sft["model"], sft["output_dir"]) == ("Qwen/Qwen2.5-3B-Instruct", str(out / "sft"))
     assert "accelerate_config" not in sft
     assert (train["model"], train["max_steps"]) == (str(out / "sft" / "model"), 3)
@@ -73,40 +80,28 @@ def test_each_stage_takes_the_model_of_the_one_before(file: str, tmp_path: Path)
 
 
 def test_the_rows_of_synth_are_those_of_sft(tmp_path: Path) -> None:
-    commands, out, path = Commands(), tmp_path / "out", tmp_path / "path.yaml"
-    sections = {
-        "output_dir": str(out),
-        "synth": {"environments": ["arpo/Arithmetic-v0"], "tasks": 5, "model": "teacher"},
-        "sft": {"model": "student"},
-        "train": {"base": "arithmetic-cpu"},
-    }
-    path.write_text(yaml.safe_dump(sections))
+    commands, out = Commands(), tmp_path / "out"
+    path = written(tmp_path, {"synth": SYNTH, "sft": {"model": "student"}, "train": {"base": "arithmetic-cpu"}})
     with pytest.raises(StageError, match="stage synth"):  # nothing was left: its limits may change
-        Pipeline.read(str(path), ["synth.min_score=1"]).run(Commands("synth"))
-    Pipeline.read(str(path)).run(commands)
+        Pipeline.read(path, ["synth.min_score=1"]).run(Commands("synth"))
+    Pipeline.read(path).run(commands)
     assert commands.lines[0] == ["synth", "--config", str(out / "synth.yaml"), "--resume", "--retry"]
-    synth, sft, train = (yaml.safe_load((out / f"{name}.yaml").read_text()) for name in ("synth", "sft", "train"))
+    synth, sft, train = settings(tmp_path, "synth", "sft", "train")
     assert (synth["model"], synth["output_dir"]) == ("teacher", str(out / "synth"))
     assert (sft["model"], sft["data"]) == ("student", [str(out / "synth" / "sft.jsonl")])
     assert train["model"] == str(out / "sft" / "model")
 
 
-def test_after_each_evaluates_the_model_before_training_and_that_of_each_stage(file: str, tmp_path: Path) -> None:
-    out, sections = tmp_path / "out", yaml.safe_load(Path(file).read_text())
-    sections["synth"] = {"environments": ["arpo/Arithmetic-v0"], "tasks": 5, "model": "teacher"}
-    sections["eval"]["after"] = "each"
-    Path(file).write_text(yaml.safe_dump(sections))
-    commands, pipeline = Commands(), Pipeline.read(file)
+def test_after_each_evaluates_the_model_before_training_and_that_of_each_stage(tmp_path: Path) -> None:
+    out, evaluation = tmp_path / "out", SECTIONS["eval"] | {"after": "each"}
+    commands, sections = Commands(), SECTIONS | {"synth": SYNTH}
+    pipeline = Pipeline.read(written(tmp_path, sections | {"eval": evaluation}))
     pipeline.run(commands)
     names = ["synth", "eval-start", "sft", "eval-sft", "train", "eval-train"]
     assert [stage.name for stage in pipeline.stages] == names
     evaluated = [line[line.index("--model") + 1] for line in commands.lines if line[0] == "eval"]
     assert evaluated == ["Qwen/Qwen2.5-3B-Instruct", str(out / "sft" / "model"), str(out / "train" / "model")]
-    assert yaml.safe_load((out / "train.yaml").read_text())["model"] == str(out / "sft" / "model")
-    for wrong, said in (({"after": "all"}, "must be one of .last., .each."), ({"model": "mine"}, "leave out model")):
-        Path(file).write_text(yaml.safe_dump(sections | {"eval": sections["eval"] | wrong}))
-        with pytest.raises(ValueError, match=said):
-            Pipeline.read(file)
+    assert settings(tmp_path, "train")[0]["model"] == str(out / "sft" / "model")
 
 
 def test_what_is_done_is_skipped_and_what_failed_is_resumed(file: str, tmp_path: Path) -> None:
@@ -125,6 +120,9 @@ def test_what_is_done_is_skipped_and_what_failed_is_resumed(file: str, tmp_path:
     assert not (tmp_path / "out" / "train.2").exists()
     Pipeline.read(file).run(third)
     assert third.names == []
+    shutil.rmtree(tmp_path / "out" / "sft")  # by hand, or by a kill in the middle of --from
+    Pipeline.read(file).run(third)
+    assert third.names == ["sft", "train", "eval"]  # what follows is not taken for done
 
 
 def test_changed_settings_are_refused_and_from_redoes(file: str, tmp_path: Path) -> None:
@@ -144,21 +142,10 @@ def test_changed_settings_are_refused_and_from_redoes(file: str, tmp_path: Path)
     assert (tmp_path / "out" / "eval" / "stage.json").is_file()  # a refused command puts nothing aside
 
 
-def test_what_follows_a_stage_that_runs_again_is_not_taken_for_done(file: str, tmp_path: Path) -> None:
-    Pipeline.read(file).run(Commands())
-    shutil.rmtree(tmp_path / "out" / "sft")  # by hand, or by a kill in the middle of --from
-    again = Commands()
-    Pipeline.read(file).run(again)
-    assert again.names == ["sft", "train", "eval"]
-    assert (tmp_path / "out" / "train.1" / "stage.json").is_file()
-
-
-def test_rounds_repeat_train_and_dpo_with_other_tasks(file: str, tmp_path: Path) -> None:
-    out, more = tmp_path / "out", {"dpo": {"env": "arpo/Arithmetic-v0", "tasks": 10}, "rounds": 2}
-    sections = yaml.safe_load(Path(file).read_text()) | more
-    sections["train"] |= {"cold_start_examples": 50, "seed": 5}
-    Path(file).write_text(yaml.safe_dump(sections))
-    commands = Commands()
+def test_rounds_repeat_train_and_dpo_with_other_tasks(tmp_path: Path) -> None:
+    out, commands = tmp_path / "out", Commands()
+    rounds = {"train": SECTIONS["train"] | {"cold_start_examples": 50, "seed": 5}, "rounds": 2}
+    file = written(tmp_path, SECTIONS | rounds | {"dpo": {"env": "arpo/Arithmetic-v0", "tasks": 10}})
     Pipeline.read(file).run(commands)
     assert commands.names == ["sft", "train", "dpo", "train", "dpo", "eval"]
     assert commands.lines[2] == ["dpo", "--config", str(out / "dpo-1.yaml"), "--resume"]
@@ -191,19 +178,20 @@ def test_an_evaluation_of_which_too_much_broke_is_repeated(file: str, tmp_path: 
 @pytest.mark.parametrize(
     ("sections", "words"),
     [
+        (SECTIONS | {"eval": SECTIONS["eval"] | {"after": "all"}}, "must be one of 'last', 'each'"),
+        (SECTIONS | {"eval": SECTIONS["eval"] | {"after": "each", "model": "mine"}}, "leave out model"),
         ({}, "no stage"),
         ({"trian": {}}, "did you mean 'train'"),
         ({"sft": 3}, "must hold settings"),
         ({"rounds": 2, "sft": {}}, "there is neither"),
         ({"sft": {"base": "arithmetic-cpu"}}, "no settings file 'arithmetic-cpu'"),
         ({"eval": {"tasks": 3}}, "needs environments"),
+        ({"eval": {"environments": "a", "model": "m", "with_model": "m"}}, "has with_model and no tools"),
         ({"eval": {"environments": "a", "model": "m", "task": 1}}, "did you mean 'tasks'"),
     ],
 )
 def test_bad_files_are_refused(sections: Any, words: str, tmp_path: Path, capsys: Any) -> None:
-    path = tmp_path / "bad.yaml"
-    path.write_text(yaml.safe_dump(sections))
-    assert main(["run", "--config", str(path)]) == 1
+    assert main(["run", "--config", written(tmp_path, sections)]) == 1
     assert words in capsys.readouterr().err
 
 
@@ -211,13 +199,12 @@ def test_bad_files_are_refused(sections: Any, words: str, tmp_path: Path, capsys
 def test_every_pipeline_is_read(name: str) -> None:
     stages = {stage.name: stage for stage in Pipeline.read(name).stages}
     assert {stage.kind for stage in stages.values()} >= {"sft", "train", "eval"}
-    models = [stages["sft"].settings["model"]]
+    model = stages["sft"].settings["model"]
     for stage in stages.values():
         if stage.kind != "synth":  # its model is the teacher
-            assert stage.settings["model"] == models[-1]
+            assert stage.settings["model"] == model
         if stage.kind not in ("synth", "eval"):
-            models.append(str(stage.folder / "model"))
-    assert "learning_rate" in stages["sft"].settings
+            model = str(stage.folder / "model")
 
 
 def test_the_stages_run_in_fact(isolation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

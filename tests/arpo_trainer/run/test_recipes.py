@@ -182,9 +182,8 @@ SMALL = (
 
 
 @pytest.mark.parametrize("name", TINY)
-def test_a_recipe_with_native_calls_trains_its_kind_of_model(
-    name: str, native_models: Path, tmp_path: Path, isolation: str
-) -> None:
+@pytest.mark.usefixtures("isolation")
+def test_a_recipe_with_native_calls_trains_its_kind_of_model(name: str, native_models: Path, tmp_path: Path) -> None:
     """One step: rollouts in padded batches, and rows that cannot be packed."""
     training = run_for(name, native_models, *SMALL)
     training.args.output_dir = str(tmp_path)
