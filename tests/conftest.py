@@ -1,6 +1,7 @@
 """Parts that several tests share. They are real: a real sandbox, a real tokenizer, a real (tiny) model."""
 
 import gc
+import json
 import os
 import signal
 import sys
@@ -69,6 +70,15 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip("the shared folder with data and test vectors is not here")
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def vectors(shared: Path) -> list[dict[str, Any]]:
+    """Numbers computed independently from the papers' formulas."""
+    path = shared / "spec" / "vectors.json"
+    if not path.is_file():
+        pytest.skip(f"{path} is not here")
+    return list(json.loads(path.read_text(encoding="utf-8"))["vectors"])
 
 
 @pytest.fixture
@@ -163,21 +173,10 @@ def tiny_llama(vocabulary: int, seed: int = 0) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=vocabulary,
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=32,
-        max_position_embeddings=1024,
-        tie_word_embeddings=False,
-        initializer_range=0.2,
-        eos_token_id=2,
-        pad_token_id=2,
-        bos_token_id=1,
-    )
+    sizes = {"vocab_size": vocabulary, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32, "max_position_embeddings": 1024}
+    tokens = {"eos_token_id": 2, "pad_token_id": 2, "bos_token_id": 1}
+    config = LlamaConfig(**sizes, **heads, **tokens, tie_word_embeddings=False, initializer_range=0.2)
     return LlamaForCausalLM(config)
 
 
