@@ -88,10 +88,7 @@ def run(folder: Path, *command: str, said: str = "") -> None:
 def test_a_diff_of_the_page_is_short_and_adds_what_it_says(heading: str, copy: Path) -> None:
     assert DIFFS.keys() == USES.keys()
     assert len(DIFFS[heading].splitlines()) < 40
-    if heading == "Add a credit rule":
-        pytest.importorskip("torch")
-    if heading == "Add a search provider":
-        pytest.importorskip("httpx2")
+    pytest.importorskip({"Add a credit rule": "torch", "Add a search provider": "httpx2"}.get(heading, "gymnasium"))
     run(copy, "git", "apply", "-", said=DIFFS[heading])
     run(copy, sys.executable, "-c", USES[heading])
     if ruff := shutil.which("ruff"):

@@ -1,9 +1,9 @@
 """docs/papers.md and the laboratory's page of rows: what they name is there, and the faults they list are not ours."""
 
-import importlib
 import re
 from functools import cache
 from pathlib import Path as File
+from pydoc import locate
 from typing import Any
 
 import pytest
@@ -27,20 +27,6 @@ def page() -> str:
     return "\n".join((ROOT / name).read_text(encoding="utf-8") for name in PAGES)
 
 
-def resolve(path: str) -> Any:
-    """Import as much of a dotted path as is a module, and get the rest from it."""
-    parts = path.split(".")
-    for cut in range(len(parts), 0, -1):
-        try:
-            found: Any = importlib.import_module(".".join(parts[:cut]))
-        except ModuleNotFoundError:
-            continue
-        for name in parts[cut:]:
-            found = getattr(found, name)
-        return found
-    raise ModuleNotFoundError(path)
-
-
 def rows(heading: str) -> list[list[str]]:
     """The rows of the tables whose first column has this heading."""
     starts = list(re.finditer(rf"^\| {re.escape(heading)} \|.*\n\|[-|]+\|\n", page(), re.MULTILINE))
@@ -53,7 +39,7 @@ def test_every_function_that_is_named_can_be_imported() -> None:
     paths = set(re.findall(rf"`((?:{PACKAGES})(?:\.\w+)+)`", page()))
     assert len(paths) > 50
     for path in sorted(paths):
-        assert resolve(path) is not None, path
+        assert locate(path) is not None, path
 
 
 def test_every_test_that_is_named_is_there() -> None:

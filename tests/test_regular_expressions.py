@@ -73,26 +73,12 @@ def _sample(operator: Any, value: Any, rng: random.Random, more: int) -> str:
 
 def letters_of(items: Any) -> str:
     """Return a few letters of a set."""
-    found = [letter for letter in _OTHERS + string.printable if _in_set(letter, items)]
-    found += [chr(value) for operator, value in items if operator is _CONSTANTS.LITERAL and items[0][0] != "NEGATE"]
+    alone = re._parser.SubPattern(re._parser.State(), [(_CONSTANTS.IN, items)])  # type: ignore[attr-defined]
+    inside = re._compiler.compile(alone, re.UNICODE).match  # type: ignore[attr-defined]
+    found = [letter for letter in _OTHERS + string.printable if inside(letter)]
+    found += [chr(value) for operator, value in items if operator is _CONSTANTS.LITERAL]
     found += [chr(value[0]) for operator, value in items if operator is _CONSTANTS.RANGE]
     return "".join(dict.fromkeys(found[:6] + found[-3:])) or "?"
-
-
-def _in_set(letter: str, items: Any) -> bool:
-    negated = items[0][0] is _CONSTANTS.NEGATE
-    for operator, value in items:
-        code = ord(letter)
-        category = str(value).rpartition("_")[2].lower() if operator is _CONSTANTS.CATEGORY else ""
-        holds = {"space": letter.isspace(), "digit": letter.isdigit(), "word": letter.isalnum() or letter == "_"}
-        inside = (
-            (operator is _CONSTANTS.LITERAL and code == value)
-            or (operator is _CONSTANTS.RANGE and value[0] <= code <= value[1])
-            or (category != "" and holds.get(category, False) is not ("_NOT_" in str(value)))
-        )
-        if inside:
-            return not negated
-    return negated
 
 
 def pumps(tree: Any, rng: random.Random, before: str = "") -> Iterator[tuple[str, str]]:
@@ -113,12 +99,10 @@ def pumps(tree: Any, rng: random.Random, before: str = "") -> Iterator[tuple[str
             for branch in value[1]:
                 yield start, sample(branch, rng)
                 yield from pumps(branch, rng, start)
-        elif operator is _CONSTANTS.SUBPATTERN:
-            yield from pumps(value[-1], rng, start)
         elif operator is _CONSTANTS.ATOMIC_GROUP:
             yield from pumps(value, rng, start)
-        elif operator in (_CONSTANTS.ASSERT, _CONSTANTS.ASSERT_NOT):
-            yield from pumps(value[1], rng, start)
+        elif operator in (_CONSTANTS.SUBPATTERN, _CONSTANTS.ASSERT, _CONSTANTS.ASSERT_NOT):
+            yield from pumps(value[-1], rng, start)
     for more in (0, 1, 2):
         yield before, sample(items, rng, more)
 
@@ -296,6 +280,8 @@ def give_up() -> Iterator[None]:
 
 
 def test_every_regular_expression_takes_linear_time() -> None:
+    for known in (r"(?:a+)+b", r"[A-H](?:(?:\s*(?:,\s*(?:and\s+)?|and)\s*|\s*)[A-H])+", r"(\d*\.?\d+|\d+/\d+)%?"):
+        assert too_slow(re.compile(known), {"fullmatch", "search"}, spaces=False)
     found: dict[tuple[Any, int], tuple[str, re.Pattern[Any], set[str]]] = {}
     for path in FILES:
         for where, pattern, methods in patterns_of(path):
@@ -308,17 +294,3 @@ def test_every_regular_expression_takes_linear_time() -> None:
         if (text := too_slow(pattern, methods, spaces=not where.startswith("arpo_env/grading")))
     }
     assert not slow
-
-
-@pytest.mark.parametrize(
-    "pattern",
-    [
-        r"(?:(?:the\s+)?(?:option|choice|answer)\s*(?:is|:|=)?\s*:?\s*)*[A-Z]",  # took 10 s for 14 words
-        r"[A-H](?:(?:\s*(?:,\s*(?:and\s+)?|and)\s*|\s*)[A-H])+",
-        r"(?:最终的|最终|的|[A-Za-z][A-Za-z0-9_]{0,3})*",
-        r"(?:a+)+b",
-        r"(\d*\.?\d+|\d+/\d+)%?",
-    ],
-)
-def test_a_slow_pattern_is_noticed(pattern: str) -> None:
-    assert too_slow(re.compile(pattern), {"fullmatch", "search"}, spaces=False)

@@ -1,32 +1,16 @@
-"""The simulation of scale: its clock, its servers, its steps, and the pages made from its results."""
+"""The simulation of scale: a step of it, and the pages made from its results."""
 
-import asyncio
 import json
-import time
 from pathlib import Path
 
 import pytest
 
-from arpo_env.net import RateLimiter
 from benchmarks.rollout_world import small_tokenizer
-from benchmarks.virtual_time import run_virtual
+from benchmarks.scale_step import Load, simulate
 from scripts.scale_tables import PAGES, RESULTS, page_with_tables
 
 
-def test_waiting_takes_virtual_time_only() -> None:
-    async def wait() -> float:
-        limiter = RateLimiter(0.1)
-        await asyncio.gather(*(limiter.acquire(1e6) for _ in range(101)))
-        return time.monotonic()
-
-    began = time.monotonic()
-    assert run_virtual(wait()) == pytest.approx(1000)
-    assert time.monotonic() - began < 5
-
-
 def test_a_step_is_the_same_each_time_and_keeps_to_its_slots() -> None:
-    from benchmarks.scale_step import Load, simulate
-
     measured = json.loads(RESULTS.read_text(encoding="utf-8"))["costs"]
     load = Load("search", "7B", workers=2, servers=1, groups=3, generations=4, searches=2.0, slots=2)
     first, second = (simulate(load, measured, small_tokenizer()) for _ in range(2))
