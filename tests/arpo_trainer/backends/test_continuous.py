@@ -1,4 +1,4 @@
-"""The transformers backend: the suite of all backends, what is its own, and weights that are cast once a rollout."""
+"""The backends of this process, rows that join and leave and padded batches: the suite, and what is their own."""
 
 import asyncio
 import contextlib
@@ -11,6 +11,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
+from transformers import GenerationConfig
 
 from arpo_trainer.algorithms.branching import ESTIMATORS
 from arpo_trainer.backends import PaddedBackend, TransformersBackend, transformers_backend
@@ -28,6 +29,39 @@ class TestTransformersBackend(BackendConformance):
     @pytest.fixture
     def backend(self, reference: Any, tokenizer: Any, eos_id: int) -> TransformersBackend:
         return TransformersBackend(reference, tokenizer, eos_token_ids={eos_id})
+
+
+SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "initializer_range": 0.2, "tie_word_embeddings": False}
+ENDS = {"eos_token_id": 2, "pad_token_id": 2, "bos_token_id": 1}
+
+
+@pytest.fixture(scope="module")
+def models(tokenizer: Any) -> dict[str, Any]:
+    """One whose layers have a sliding window, and a recurrent one."""
+    from transformers import MambaConfig, MambaForCausalLM, MistralConfig, MistralForCausalLM
+
+    torch.manual_seed(0)
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 128, "sliding_window": 8}
+    windows = MistralConfig(vocab_size=len(tokenizer), **heads, **SIZES, **ENDS)
+    states = MambaConfig(vocab_size=len(tokenizer), state_size=8, **SIZES, **ENDS)
+    return {"mistral": MistralForCausalLM(windows).eval(), "mamba": MambaForCausalLM(states).eval()}
+
+
+@pytest.fixture
+def mistral(models: dict[str, Any]) -> Any:
+    return models["mistral"]
+
+
+class TestPaddedBackend(BackendConformance):
+    caches = False
+
+    @pytest.fixture(params=["mistral", "mamba"])
+    def reference(self, models: dict[str, Any], request: pytest.FixtureRequest) -> Any:
+        return models[request.param]
+
+    @pytest.fixture
+    def backend(self, reference: Any, tokenizer: Any, eos_id: int) -> PaddedBackend:
+        return PaddedBackend(reference, tokenizer, eos_token_ids={eos_id})
 
 
 @pytest.fixture
@@ -176,7 +210,7 @@ def test_a_second_loop_is_refused_while_the_first_generates(backend: Transformer
     asyncio.run(main())
 
 
-# Where a model ends.
+# Where a model ends, and what it has set.
 
 
 @pytest.fixture(scope="module")
@@ -206,6 +240,28 @@ def test_weights_of_nan_are_named(tokenizer: Any, kind: type[Any], value: float)
     torch.nn.init.constant_(model.lm_head.weight, value)
     with pytest.raises(GenerationError, match="its weights, or what it computes, hold NaN"):
         generate(kind(model, tokenizer, eos_token_ids={2}), Request((1, 2), 5))
+
+
+def test_generation_configs_do_not_leak_in_and_come_back(mistral: Any, tokenizer: Any) -> None:
+    """Also that of a model inside another: PEFT's overwrites the inner one's before it generates."""
+
+    class Outer(torch.nn.Module):
+        def __init__(self, ends: int) -> None:
+            super().__init__()
+            self.inner, self.config, self.device = mistral, mistral.config, mistral.device
+            self.generation_config = GenerationConfig(top_k=1, repetition_penalty=5.0, eos_token_id=ends)
+
+        def generate(self, *args: Any, **options: Any) -> Any:
+            self.inner.generation_config = self.generation_config
+            return self.inner.generate(*args, **options)
+
+    request, kept = Request(CONTEXTS[0], 12, seed=1), mistral.generation_config
+    [plain] = generate(PaddedBackend(mistral, tokenizer, eos_token_ids={2}), request)
+    outer = Outer(plain.ids[3])
+    [got] = generate(PaddedBackend(outer, tokenizer, eos_token_ids={2}), request)
+    assert (got.ids, got.logprobs) == (plain.ids, plain.logprobs)
+    assert outer.generation_config.top_k == 1
+    assert mistral.generation_config is kept
 
 
 # Entropy, and the choice of a backend.

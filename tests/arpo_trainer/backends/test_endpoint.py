@@ -100,7 +100,7 @@ def test_logprobs_are_taken_as_far_as_the_tokens_agree(tokenizer: Any) -> None:
 REFUSALS = [
     (401, "bad key sk-hunter2", r"status 401: .*bad key \*\*\*.* Set OPENAI_API_KEY"),
     (404, "no such model", r"--endpoint, base_url= .* ends in /v1"),
-    (400, "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.", "extra="),
+    (400, "Unsupported value: 'temperature' does not support 1.0 with this model.", "extra="),
     (400, "maximum context length is 8192", "fewer tokens"),
     (404, "No endpoints found that support image input", "Give a model that sees"),
     (400, "longer than the maximum model length of 4096. For image inputs, the number ...", "fewer tokens"),

@@ -191,11 +191,16 @@ def test_the_update_is_that_of_one_process(ran: Any, tiny_model: Any) -> None:
 
 
 def test_rollouts_ahead_are_those_of_one_process(ran: Any) -> None:
+    """But for the last bits of log-probabilities: which beginnings are kept already is a matter of time."""
     one, both, _ = ran
     rollouts, staleness = both[0]["ahead"]
     assert staleness == [0, 1, 1]
     assert [len(trees) for trees in rollouts] == [2, 2, 2]
-    assert both[0]["ahead"] == json.loads(json.dumps(one["ahead"]))  # tuples become lists, as in the other processes
+    for trees, alone in zip(rollouts, one["ahead"][0], strict=True):
+        for (*place, spans), (*elsewhere, own) in zip(trees, alone, strict=True):
+            assert place == elsewhere
+            assert [ids for ids, _ in spans] == [ids for ids, _ in own]
+            assert [logprobs for _, logprobs in spans] == [pytest.approx(logprobs, abs=1e-5) for _, logprobs in own]
 
 
 def test_one_rank_s_failure_ends_both(ran: Any) -> None:
