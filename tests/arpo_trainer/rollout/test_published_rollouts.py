@@ -113,26 +113,16 @@ def test_the_published_traces(vectors: dict[str, Any], name: str, tokenizer: Any
     vector = vectors[f"rollout.trace.{name}"]
     tree, script = play(vector, "aepo-reference" if name == "aepo" else "arpo-reference", tokenizer, monkeypatch)
     assert [origin(script, number) for number in range(len(tree.trajectories))] == vector["expected"]["origins"]
+    shown = [span.text for span in tree.spans if span.kind == "environment"]
+    assert all(text.startswith(" <result>\n") and text.endswith("\n</result>") for text in shown)
+    assert shown or name == "topup"
     # where trajectories are missing, one a round, only the number of rounds is given
     assert vector["expected"]["rounds"] in (rounds(script), len(rounds(script)))
 
 
-@pytest.mark.parametrize("name", ["arpo", "aepo"])
-def test_results_are_written_as_published(tokenizer: Any, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """In the tree, token by token; and in an environment alone, by the name of the protocol."""
-    inputs = {"n": 3, "initial": 1, "script": [["T", "F"]], "uniforms": [0.4] * 9}
-    tree, _ = play({"inputs": inputs}, f"{name}-reference", tokenizer, monkeypatch)
-    shown = [span for span in tree.spans if span.kind == "environment"]
-    assert shown
-    for span in shown:
-        assert span.text.startswith(" <result>\n")
-        assert span.text.endswith("\n</result>")
-        assert tokenizer.decode(span.ids) == span.text
+def test_only_reference_algorithms_write_results_so() -> None:
     assert make_protocol("arpo-tags-reference").render_result(["42"]) == " <result>\n42\n</result>"
     assert make_protocol("arpo-tags").render_result(["42"]) == "\n<result>\n42\n</result>\n"
-
-
-def test_only_reference_algorithms_write_results_so() -> None:
     env = ToolEnv("arpo/Arithmetic-v0")
     assert as_published(env, ALGORITHMS["arpo"]) is env
     assert as_published(env, ALGORITHMS["grpo"]) is env
