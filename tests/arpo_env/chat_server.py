@@ -60,5 +60,5 @@ def chat_server(answer: Answer, seconds: float = 0.0) -> Iterator[ChatServer]:
         call.reply(content, status, Connection="close", Content_Type=kind)
 
     with LocalServer(respond) as http:
-        server.address = f"{http.address}/v1"
+        server.address = f"http://127.0.0.1:{http.port}/v1"
         yield server
