@@ -1,167 +1,95 @@
-"""`report_to`: numbers and trees of a run reach a real tracker without a network, and one that fails ends no run."""
+"""`report_to`: a run reaches TensorBoard and stand-ins of other trackers, and one that fails ends no run."""
 
-import importlib
 import json
 import logging
-import struct
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 from transformers.integrations import integration_utils
 
-from arpo_env import ToolEnv
-from arpo_trainer import ARPOConfig, ARPOTrainer
+from arpo_trainer import ARPOConfig
 from arpo_trainer.run.arguments import configure_sft
 from arpo_trainer.training.trackers import TrackerCallback
-from arpo_trainer.tree import read_traces
-from tests.arpo_trainer.byte_policy import letter_reward
-from tests.arpo_trainer.quick_settings import QUICK
-
-STEPS = 2
-TRACKERS = ("tensorboard", "wandb", "trackio", "mlflow")
+from tests.arpo_trainer.test_tree import small_tree
+from tests.arpo_trainer.training.test_trainer import listener
+from tests.arpo_trainer.training.test_trl_options import made
 
 
-@pytest.fixture(params=TRACKERS)
-def tracker(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The name of a tracker that is installed, which needs no network and writes into `tmp_path`."""
-    return installed(request.param, tmp_path, monkeypatch)
+@pytest.fixture
+def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of TensorBoard."""
+    if not integration_utils.is_tensorboard_available():
+        pytest.skip("TensorBoard is not installed: pip install tensorboardX")
+    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "board"))
+    return tmp_path / "board"
 
 
-@pytest.fixture(autouse=True)
-def _no_run_is_left() -> Iterator[None]:
-    yield
-    end_wandb()
-    if "mlflow" in sys.modules:
-        sys.modules["mlflow"].end_run()
-
-
-def end_wandb() -> None:
-    """Wait until all is written, and let the next run read the variables again."""
-    if wandb := sys.modules.get("wandb"):
-        wandb.finish()
-        wandb.teardown()
-
-
-def installed(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    if not getattr(integration_utils, f"is_{name}_available")():
-        pytest.skip(f"{name} is not installed: pip install {name}")
-    monkeypatch.chdir(folder)
-    places = {"WANDB_DIR": folder, "WANDB_DATA_DIR": folder / "data", "TENSORBOARD_LOGGING_DIR": folder / "board"}
-    settings = {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "MLFLOW_ALLOW_FILE_STORE": "true"}
-    for variable, value in {**places, **settings, "MLFLOW_TRACKING_URI": (folder / "mlruns").as_uri()}.items():
-        monkeypatch.setenv(variable, str(value))
-    for module in list(sys.modules.values()) if name == "trackio" else ():
-        if module.__name__.startswith("trackio") and hasattr(module, "TRACKIO_DIR"):  # read when it was imported
-            monkeypatch.setattr(module, "TRACKIO_DIR", folder / "trackio")
-    return name
-
-
-def trainer_of(byte_lm: Path, folder: Path, callbacks: Any = (), **settings: Any) -> ARPOTrainer:
-    values = {"output_dir": str(folder / "run"), "use_cpu": True, "max_steps": STEPS, "num_generations": 4}
-    values |= {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 1, "run_name": "tracked"}
-    values |= {"max_completion_length": 24, "max_turn_length": 16, "num_completions_to_print": 0}
-    model = AutoModelForCausalLM.from_pretrained(byte_lm, dtype=torch.float32)
-    env, args = ToolEnv("arpo/Arithmetic-v0", level=1), ARPOConfig(**QUICK | values | settings)
-    parts = {"processing_class": AutoTokenizer.from_pretrained(byte_lm), "callbacks": list(callbacks)}
-    return ARPOTrainer(model, env, letter_reward, args, **parts)
-
-
-def metrics(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
-
-
-def test_a_run_says_where_it_is_logged(byte_lm: Path, tmp_path: Path, tracker: str, caplog: Any) -> None:
+def test_a_run_says_where_it_is_logged(byte_lm: Path, tmp_path: Path, board: Path, caplog: Any) -> None:
     caplog.set_level(logging.INFO, "arpo_trainer")
-    trainer_of(byte_lm, tmp_path, report_to=tracker).train()
-    [(title, place)] = json.loads((tmp_path / "run" / "run.json").read_text())["trackers"].items()
-    assert f"logging to {title}: {place}" in caplog.messages
-    assert place in (tmp_path / "run" / "report.html").read_text()
-    assert Path(place.removeprefix("file://").split(",")[0]).exists()
-    if tracker == "tensorboard":
-        [events] = (tmp_path / "board").glob("events*")
-        # in the event's protocol buffer the tag is followed by a float: field 2 of four bytes
-        [reward] = struct.unpack("<f", events.read_bytes().rpartition(b"train/reward\x15")[2][:4])
-        assert reward == pytest.approx(metrics(tmp_path)[-1]["reward"])
-
-
-def test_trees_are_tables_with_pictures_in_wandb(byte_lm: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    name = installed("wandb", tmp_path, monkeypatch)
-    trainer_of(byte_lm, tmp_path, report_to=name, log_completions=True).train()
-    end_wandb()
-    trees = list(read_traces(tmp_path / "run" / "traces.jsonl"))
-    tables = [json.loads(path.read_text()) for path in tmp_path.rglob("media/table/trees_*")]
-    assert {(row[1], row[2]) for table in tables for row in table["data"]} == {(t.task["question"], 4) for t in trees}
-    # the pictures wait to be sent with an artifact, as those of any table do
-    drawn = [path.read_text() for path in (tmp_path / "data").rglob("*") if path.is_file()]
-    assert sum(text.count('<rect class="') for text in drawn) == sum(len(tree.spans) for tree in trees)
-    assert len(list(tmp_path.rglob("media/table/completions_*"))) >= STEPS  # TRL's own
-
-
-def test_trees_are_traces_in_trackio(byte_lm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = installed("trackio", tmp_path, monkeypatch)
-    trainer = trainer_of(byte_lm, tmp_path, report_to=name, log_completions=True)
+    trainer, _ = made(byte_lm, tmp_path, report_to="tensorboard", output_dir=str(tmp_path / "run"))
     trainer.train()
-    [tree] = trainer.rollout_batch.scored_trees()
-    store = importlib.import_module("trackio.sqlite_storage").SQLiteStorage
-    found = store.get_traces("huggingface", "tracked")
-    assert len(found) == STEPS
-    [spans] = [trace["spans"] for trace in found if trace["metadata"]["question"] == tree.task["question"]]
-    parents = [span.parent for span in tree.spans] + [trajectory.leaf for trajectory in tree.trajectories]
-    assert [span["parent_id"] for span in spans] == [None if parent is None else str(parent) for parent in parents]
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["trackers"] == {"TensorBoard": str(board)}
+    assert f"logging to TensorBoard: {board}" in caplog.messages
+    assert str(board) in (tmp_path / "run" / "report.html").read_text()
+    [events] = board.glob("events*")
+    assert b"train/reward" in events.read_bytes()
+
+
+@pytest.mark.parametrize("name", ["wandb", "trackio"])
+def test_trees_are_tables_with_pictures_or_traces(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the last rollout, once, with the rewards that are learned from."""
+    tree, logged = small_tree(), list[dict[str, Any]]()
+    made: dict[str, Any] = {"Html": str, "Trace": lambda *given: given}
+    made["Table"] = lambda columns, data: [dict(zip(columns, row, strict=True)) for row in data]
+    monkeypatch.setitem(sys.modules, name, SimpleNamespace(**made, log=logged.append))
+    callback = TrackerCallback(SimpleNamespace(rollout_batch=SimpleNamespace(scored_trees=lambda: [tree])))
+    args, state = SimpleNamespace(log_completions=True, report_to=[name]), SimpleNamespace(global_step=7)
+    callback.on_rollout([tree])
+    for logs in ({"eval_reward": 1.0}, {"loss": 0.0}, {"loss": 0.0}):
+        callback.on_log(args, state, None, logs)
+    [row] = logged
+    assert row["train/global_step"] == 7
+    if name == "wandb":
+        [summary] = row["trees"]
+        assert summary["question"] == tree.task["question"]
+        assert summary["tree"].count('<rect class="') == len(tree.spans)
+        return
+    [(_, summary, spans)] = row["trees"]
+    assert summary["question"] == tree.task["question"]
     nodes, ends = spans[: len(tree.spans)], spans[len(tree.spans) :]
-    assert [node["output"] for node in nodes] == [span.text for span in tree.spans]
-    # the reward function's, not the environment's
-    assert [end["metadata"]["reward"] for end in ends] == [trajectory.reward for trajectory in tree.trajectories]
+    assert [(node["id"], node["parent_id"], node["output"]) for node in nodes] == [
+        (str(span.index), None if span.parent is None else str(span.parent), span.text) for span in tree.spans
+    ]
+    leaves = [(str(trajectory.leaf), trajectory.reward) for trajectory in tree.trajectories]
+    assert [(end["parent_id"], end["metadata"]["reward"]) for end in ends] == leaves
 
 
-class Breaks(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
-    """Lets a tracker fail after the first step."""
-
-    def __init__(self, act: Any) -> None:
-        self.act = act
-
-    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.global_step == 1:
-            self.act()
-
-
-def test_a_tracker_that_fails_ends_no_run(byte_lm: Path, tmp_path: Path, tracker: str, caplog: Any) -> None:
+def test_a_tracker_that_fails_ends_no_run(byte_lm: Path, tmp_path: Path, board: Path, caplog: Any) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    def break_it() -> None:
-        [callback] = [each for each in trainer.callback_handler.callbacks if type(each) is kind]
-        if tracker == "tensorboard":
-            callback.tb_writer.add_scalar = fail
-        elif tracker == "mlflow":
-            callback._ml_flow.end_run()
-            callback._ml_flow.set_tracking_uri("file:///proc/nowhere")
-        else:
-            importlib.import_module(tracker).finish()
+    def break_it(args: Any, state: Any, control: Any, **_: Any) -> None:
+        for each in trainer.callback_handler.callbacks if state.global_step == 1 else ():
+            if isinstance(each, integration_utils.TensorBoardCallback):
+                each.tb_writer.add_scalar = fail
 
-    [kind] = integration_utils.get_reporting_integration_callbacks([tracker])
-    trainer = trainer_of(byte_lm, tmp_path, [Breaks(break_it)], report_to=tracker, log_completions=True)
+    settings = {"log_completions": True, "num_completions_to_print": 0, "max_steps": 2}
+    trainer, watching = made(byte_lm, tmp_path, report_to="tensorboard", **settings)
+    trainer.add_callback(listener(on_step_begin=break_it))
     trainer.train()
-    assert [row["step"] for row in metrics(tmp_path)] == [1, 2]
+    assert len(watching.logs) == 2 + 1  # and a summary
     assert all(trajectory.valid for tree in trainer.trees for trajectory in tree.trajectories)
     assert sum("has failed" in message for message in caplog.messages) == 1
 
 
-@pytest.mark.parametrize("name", TRACKERS)
-def test_a_tracker_that_is_not_here_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(integration_utils, f"is_{name}_available", lambda: False)
-    for made in (
-        lambda: ARPOConfig(str(tmp_path), use_cpu=True, report_to=name),
-        lambda: configure_sft({"report_to": name}),
-    ):
-        with pytest.raises(ValueError, match=f"report_to .*: pip install {name}"):
-            made()
+def test_a_tracker_that_is_not_here_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(integration_utils, "is_mlflow_available", lambda: False)
+    for configured in (lambda given: ARPOConfig(str(tmp_path), use_cpu=True, **given), configure_sft):
+        with pytest.raises(ValueError, match="pip install mlflow"):
+            configured({"report_to": "mlflow"})
     with pytest.raises(ValueError, match=r"must be one of .*; not 'wandbb'; did you mean 'wandb'"):
         ARPOConfig(str(tmp_path), use_cpu=True, report_to="wandbb")
 
