@@ -11,7 +11,7 @@ from arpo_env import ToolEnv
 from arpo_trainer import ARPOTrainer, RolloutTree
 from arpo_trainer.algorithms.advantages import batch_advantages, silent_groups
 from arpo_trainer.algorithms.credit import token_advantages, weight_scale
-from arpo_trainer.training.rollout_batch import Moments, RewardCheck, RolloutBatch, entropy_factor, tree_moments
+from arpo_trainer.training.rollout_batch import Moments, RolloutBatch, entropy_factor, tree_moments
 from tests.arpo_trainer.test_tree import small_tree
 from tests.arpo_trainer.training.test_trainer import GROUP, Watched, config
 
@@ -36,30 +36,29 @@ def expected(trees: list[RolloutTree], advantage: str, attribution: str) -> list
 
 
 @pytest.mark.parametrize(
-    ("advantage", "attribution"),
-    [("grpo", "hard"), ("tree-grpo", "soft"), ("reinforce++", "soft"), ("grpo-no-std", "fork")],
+    ("advantage", "attribution", "entropy_weight"),
+    [
+        ("grpo", "hard", 0.0),
+        ("grpo", "soft", 0.2),
+        ("tree-grpo", "soft", 0.0),
+        ("reinforce++", "soft", 0.0),
+        ("grpo-no-std", "fork", 0.0),
+    ],
 )
+@pytest.mark.usefixtures("isolation")
 def test_a_token_s_advantage_is_that_of_the_named_functions(
-    tiny_model: Any, tokenizer: Any, tmp_path: Path, isolation: str, advantage: str, attribution: str
+    tiny_model: Any, tokenizer: Any, tmp_path: Path, advantage: str, attribution: str, entropy_weight: float
 ) -> None:
-    trainer = train(tiny_model, tokenizer, tmp_path, advantage=advantage, attribution=attribution)
-    trees, batch = trainer.kept[0]
-    scale = weight_scale(trees, attribution)
-    for row, got in zip(expected(trees, advantage, attribution), batch["advantages"], strict=True):
-        assert got[: len(row)].tolist() == pytest.approx([scale * value for value in row], abs=1e-4)
-        assert got[len(row) :].abs().sum() == 0
-    assert batch["advantages"].abs().max() > 0.1
-
-
-def test_the_entropy_factor_is_of_a_batch(tiny_model: Any, tokenizer: Any, tmp_path: Path, isolation: str) -> None:
-    trainer = train(tiny_model, tokenizer, tmp_path, entropy_weight=0.2, attribution="soft")
-    trees, batch = trainer.kept[0]
+    """Times an entropy factor, whose mean and deviation are those of the batch."""
+    settings = {"advantage": advantage, "attribution": attribution, "entropy_weight": entropy_weight}
+    trees, batch = train(tiny_model, tokenizer, tmp_path, **settings).kept[0]
+    scale, moments = weight_scale(trees, attribution), tree_moments(trees)
     rows = [tree.row(number) for tree in trees for number in range(GROUP)]
-    plain = expected(trees, "grpo", "soft")
-    for row, own, got in zip(rows, plain, batch["advantages"], strict=True):
-        factor = entropy_factor(torch.tensor(row.entropies), tree_moments(trees)).tolist()
-        wanted = [value * f for value, f in zip(own, factor, strict=True)]
-        assert got[: len(wanted)].tolist() == pytest.approx(wanted, abs=1e-4)
+    for row, own, got in zip(rows, expected(trees, advantage, attribution), batch["advantages"], strict=True):
+        factor = scale * entropy_factor(torch.tensor(row.entropies), moments, entropy_weight)
+        assert got[: len(own)].tolist() == pytest.approx((torch.tensor(own) * factor).tolist(), abs=1e-4)
+        assert got[len(own) :].abs().sum() == 0
+    assert batch["advantages"].abs().max() > 0.1
 
 
 def test_a_row_that_no_function_could_score_gives_no_credit() -> None:
@@ -70,21 +69,6 @@ def test_a_row_that_no_function_could_score_gives_no_credit() -> None:
     assert token_advantages(first, [0.5, 0.0, 0.0], "hard")[0] == [0.5] * 9
     assert token_advantages(second, [0.5, -0.5, 0.0], "hard")[0][0] == 0.0
     assert tree.trajectories[1].valid
-
-
-def test_what_broke_has_no_reward_also_where_a_function_gave_it_one() -> None:
-    """TRL takes means and deviations itself where they are of the whole batch."""
-    tree = SimpleNamespace(trajectories=[SimpleNamespace(valid=valid) for valid in (True, False, True)])
-    trainer: Any = SimpleNamespace(
-        _reward_check=RewardCheck(),
-        reward_funcs=[len],
-        rollout_batch=RolloutBatch([tree]),  # type: ignore[list-item]
-        reward_weights=torch.tensor([2.0]),
-    )
-    rewards = torch.tensor([[1.0], [5.0], [0.0]])
-    ARPOTrainer.rewards_seen(trainer, rewards)
-    assert rewards.isnan().flatten().tolist() == [False, True, False]
-    assert trainer.rollout_batch.rewards[::2] == [2.0, 0.0]
 
 
 def test_equal_rewards_teach_nothing_also_where_the_batch_scales_them() -> None:
@@ -99,8 +83,8 @@ def test_equal_rewards_teach_nothing_also_where_the_batch_scales_them() -> None:
     assert silent_groups(trainer.rollout_batch.group_rewards()) == 1
 
 
-def moments_of(values: torch.Tensor, mask: torch.Tensor) -> Moments:
-    counted = values[mask.bool()].double()
+def moments_of(values: torch.Tensor) -> Moments:
+    counted = values.double()
     return Moments(counted.numel(), counted.sum().item(), counted.square().sum().item())
 
 
@@ -110,24 +94,18 @@ def test_the_factor_is_bounded_and_carries_no_gradient() -> None:
     assert factor[0].tolist() == pytest.approx([1.0, 1.6, 0.4])
     assert not factor.requires_grad
     assert entropy_factor(torch.rand(3, 5), Moments()).isfinite().all()  # of no token at all
+    # a single token, no variance, and one that is rounding only leave advantages as they are
+    for given in map(torch.tensor, ([0.7], [0.1] * 1000, [0.0, 0.0], [5.0, 5.0000005])):
+        assert entropy_factor(given, moments_of(given)).tolist() == pytest.approx([1.0] * len(given), abs=1e-6)
     # one that could turn an advantage around is refused
     for weight, limit in ((0.2, 5.0), (1.0, 3.0), (-0.1, 1.0), (0.2, -1.0)):
         with pytest.raises(ValueError, match=r"use weight=0\.2, limit=3"):
             entropy_factor(torch.rand(3, 5), Moments(), weight, limit)
 
 
-@pytest.mark.parametrize("values", [[[0.7]], [[0.1] * 1000], [[0.0, 0.0]], [[5.0, 5.0000005]]])
-def test_a_single_token_and_no_variance_leave_the_advantage_as_it_is(values: list[list[float]]) -> None:
-    """Nor does a variance that is rounding only."""
-    given = torch.tensor(values)
-    factor = entropy_factor(given, moments_of(given, torch.ones_like(given)))
-    assert torch.allclose(factor, torch.ones_like(factor), atol=1e-6)
-
-
 def test_entropies_of_sampling_are_counted_once_a_copy_and_invalid_ones_not_at_all() -> None:
     tree = small_tree()
     rows = [tree.row(number) for number in (0, 1)]
-    values = torch.tensor([row.entropies + [0.0] * (9 - len(row.ids)) for row in rows])
-    mask = torch.tensor([row.mask + [0] * (9 - len(row.ids)) for row in rows])
-    assert tree_moments([tree]) == moments_of(values, mask)
-    assert tree_moments([tree]).count == 8
+    counted = [value for row in rows for value, own in zip(row.entropies, row.mask, strict=True) if own]
+    assert tree_moments([tree]) == moments_of(torch.tensor(counted))
+    assert len(counted) == 8
