@@ -22,7 +22,6 @@ from arpo_trainer.run.launch import LaunchFlags, launch_command
 from tests.arpo_trainer.training import test_sharded as sharded
 from tests.arpo_trainer.training.test_sharded import (  # noqa: F401  (collected here, with the fixture of this module)
     test_a_checkpoint_is_an_ordinary_folder,
-    test_a_checkpoint_with_adapters_is_an_ordinary_folder,
     test_the_update_is_that_of_one_process,
     test_trees_are_those_of_one_process_also_after_an_update,
     test_what_the_loss_reads_is_not_rounded_to_bfloat16,
@@ -59,7 +58,7 @@ def test_zero3_shards_the_weights_and_leaves_no_copy_between_rollouts(ran: Any) 
 
 def test_bf16_of_the_recipe_is_the_precision_of_the_weights(ran: Any) -> None:
     _, both, _ = ran
-    assert [rank[name]["weights"] for rank in both for name in sharded.IN_BF16] == [["torch.bfloat16"]] * 8
+    assert [rank["bf16"]["weights"] for rank in both] == [["torch.bfloat16"]] * 2
 
 
 def train(policy: Path, top: Path, name: str) -> dict[str, Any]:
@@ -75,9 +74,7 @@ def train(policy: Path, top: Path, name: str) -> dict[str, Any]:
         found[run] = sharded.experiment(policy, own, run, sharded=not whole, **ON_CPU)
         AcceleratorState._reset_state()
     with mock.patch("transformers.training_args.is_torch_bf16_gpu_available", return_value=True):
-        for run in sharded.IN_BF16:
-            found[run] = sharded.outputs_in_bf16(policy, top / f"bf16-{run}", run, **ON_CPU)
-            AcceleratorState._reset_state()
+        found["bf16"] = sharded.outputs_in_bf16(policy, top / "bf16", **ON_CPU)
     return found
 
 

@@ -8,6 +8,7 @@ import copy
 import json
 import os
 import sys
+from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,10 @@ from unittest import mock
 
 import pytest
 import torch
-from transformers import TrainerCallback
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from trl.distributed import DistributedBackend
+from trl.generation.vllm_generation import VLLMGeneration
+from trl.trainer.utils import add_fused_lm_head
 
 import benchmarks.laboratory.paper_rows  # noqa: F401  (registers rows)
 from arpo_env import ToolEnv
@@ -23,14 +27,12 @@ from arpo_env.event_loop import run
 from arpo_trainer import ARPOTrainer
 from arpo_trainer.backends.base import GenerationError
 from arpo_trainer.backends.full_copy import FullCopyBackend, drop, fill, structure, whole_weights
-from arpo_trainer.preference.dpo_run import make_pair_trainer
-from arpo_trainer.preference.pairs import PreferencePair
 from arpo_trainer.rollout.engine import play_groups, this_rank
 from arpo_trainer.training.policy_backend import SyncedBackend, push_weights
 from tests import ready_processes
 from tests.arpo_trainer.rollout.test_distributed import OneAtATime, trees
 from tests.arpo_trainer.training.fsdp_on_cpu import fsdp
-from tests.arpo_trainer.training.test_trainer import config
+from tests.arpo_trainer.training.test_trainer import config, listener
 
 GROUP, GROUPS, MICRO = 4, 2, 2
 STEPS = 2
@@ -52,8 +54,6 @@ def experiment(policy: Path, folder: Path, name: str, sharded: bool, **settings:
 
     The rollout of the second step shows whether the copy has the weights of after the first.
     """
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
     kind = RUNS[name]
     tokenizer = AutoTokenizer.from_pretrained(policy, padding_side="left")
     env = ToolEnv("arpo/Arithmetic-v0", level=3)
@@ -78,28 +78,22 @@ def experiment(policy: Path, folder: Path, name: str, sharded: bool, **settings:
     before = play_groups(trainer.engine, [env.tasks.task(0)], 7)[0]
     play = trainer.play
     trainer.play = lambda rows: (play(rows), kept.append([tree.to_json() for tree in trainer.trees]))[0]
-    shared = SharedOut()
-    trainer.add_callback(shared)
+    shared: list[bool] = []  # whether the gradients are there between micro-batches; whole ones FSDP2 keeps to itself
+
+    def between(*_: Any, model: Any = None, **__: Any) -> None:
+        shared.append(all(p.grad is not None for p in model.parameters() if p.requires_grad))
+
+    trainer.add_callback(listener(on_substep_end=between))
     trainer.train()
     _keep(trainer.model, folder / "end.pt")
     held = sum(value.numel() for value in trainer.backend.model.parameters()) if sharded else 0
     return {
         "before": [tree.to_json() for tree in before],
         "steps": kept,
-        "shared": shared.found,
+        "shared": shared,
         "held": held,
         "shards": sorted({"ZeRO-3" if hasattr(p, "ds_id") else type(p).__name__ for p in trainer.model.parameters()}),
     }
-
-
-class SharedOut(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
-    """Notes whether the gradients are there between two micro-batches; whole ones FSDP2 keeps to itself."""
-
-    def __init__(self) -> None:
-        self.found: list[bool] = []
-
-    def on_substep_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
-        self.found.append(all(p.grad is not None for p in model.parameters() if p.requires_grad))
 
 
 def _keep(model: Any, file: Path) -> None:
@@ -108,48 +102,31 @@ def _keep(model: Any, file: Path) -> None:
         torch.save(weights, file)
 
 
-# trainers whose numbers are looked at under FSDP and bf16: all have the mixin of `devices`
-IN_BF16 = ("grpo, packed", "dpo")
-
-
-def outputs_in_bf16(policy: Path, folder: Path, name: str, **more: Any) -> dict[str, Any]:
-    """Take a step with `bf16`, and say in which precision the outputs of the sharded models reach the loss."""
-    import trl
-    from transformers import AutoTokenizer
-
+def outputs_in_bf16(policy: Path, folder: Path, **more: Any) -> dict[str, Any]:
+    """Take a step with `bf16`, and say in which precision the outputs of the sharded model reach the loss."""
+    settings = {"bf16": True, "max_steps": 1, "model_init_kwargs": {"dtype": "float32"}, "packing": True, **more}
+    settings |= {"num_generations": 2, "per_device_train_batch_size": 2, "gradient_accumulation_steps": 1}
+    args = config(folder, max_turn_length=6, max_completion_length=12, **settings)
     tokenizer = AutoTokenizer.from_pretrained(policy, padding_side="left")
-    settings = {"bf16": True, "max_steps": 1, "model_init_kwargs": {"dtype": "float32"}, **more}
-    short = {"num_generations": 2, "max_turn_length": 6, "max_completion_length": 12}
-    grpo = config(folder, per_device_train_batch_size=2, gradient_accumulation_steps=1, **short, **settings)
-    plain = {name: getattr(grpo, name) for name in ("output_dir", "use_cpu", "save_strategy", "report_to")}
-    plain |= {"per_device_train_batch_size": 1, "max_length": None, "gradient_checkpointing": False, **settings}
-    ids = list(range(5, 25))
-    trainer: Any
-    if name == "dpo":
-        pair = PreferencePair("t", ids[:8], 0, ids[8:], [1] * 12, ids[:8], [1] * 8, 1.0, 0.0)
-        trainer = make_pair_trainer(str(policy), tokenizer, [pair] * 2, trl.DPOConfig(**plain))
-    else:
-        grpo.packing = name.endswith("packed")
-        env = ToolEnv("arpo/Arithmetic-v0", level=3)
-        trainer = ARPOTrainer(str(policy), env, varied, grpo, processing_class=tokenizer)
-    found: dict[str, list[Any]] = {}
+    env = ToolEnv("arpo/Arithmetic-v0", level=3)
+    trainer: Any = ARPOTrainer(str(policy), env, varied, args, processing_class=tokenizer)
+    found = defaultdict[str, list[Any]](list)
 
     def see(module: Any, inputs: Any, output: Any) -> None:
         for key, value in output.items():
             if isinstance(value, torch.Tensor) and value.is_floating_point():
                 value = value[value != 0]  # all that a micro-batch of equal rewards has are zeros
                 rounded = bool(len(value) and (value == value.bfloat16().float()).all())
-                found.setdefault(key, []).append((str(value.dtype), rounded))
+                found[key].append((str(value.dtype), rounded))
 
     loss = trainer.compute_loss
 
     def watched(model: Any, *args: Any, **kwargs: Any) -> Any:
-        hooks = [one.register_forward_hook(see) for one in (model, getattr(trainer, "ref_model", None)) if one]
+        hook = model.register_forward_hook(see)
         try:
             return loss(model, *args, **kwargs)
         finally:
-            for hook in hooks:
-                hook.remove()
+            hook.remove()
 
     trainer.compute_loss = watched
     trainer.train()
@@ -166,7 +143,6 @@ def gather_fsdp1(policy: Path) -> dict[str, bool]:
     """
     from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
     from torch.distributed.fsdp.wrap import ModuleWrapPolicy
-    from transformers import AutoModelForCausalLM
     from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 
     model = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32)
@@ -186,7 +162,6 @@ def push_adapters(policy: Path) -> list[Any]:
     """Shard adapted models with FSDP 2 and push them; return what became of base and engine, and of DoRA."""
     from peft import get_peft_model
     from torch.distributed.fsdp import fully_shard
-    from transformers import AutoModelForCausalLM
 
     def pushed(**options: Any) -> list[bool]:
         model = get_peft_model(AutoModelForCausalLM.from_pretrained(policy, dtype=torch.bfloat16), _lora(**options))
@@ -215,9 +190,6 @@ def push_adapters(policy: Path) -> list[Any]:
 
 def _with_engine(model: Any) -> tuple[Any, dict[str, torch.Tensor]]:
     """Return as much of a trainer under FSDP 2 as pushes weights, and what its engine, a double, is given."""
-    from trl.distributed import DistributedBackend
-    from trl.generation.vllm_generation import VLLMGeneration
-
     loaded: dict[str, torch.Tensor] = {}
     host = object.__new__(VLLMGeneration)
     host.model, host.mode, host.enable_sleep_mode, host.tensor_parallel_size = model, "colocate", False, 1
@@ -281,38 +253,28 @@ def test_the_update_is_that_of_one_process(ran: Any, name: str) -> None:
     assert apart < 1e-3 * moved
 
 
-@pytest.mark.parametrize("name", IN_BF16)
-def test_what_the_loss_reads_is_not_rounded_to_bfloat16(ran: Any, name: str) -> None:
+def test_what_the_loss_reads_is_not_rounded_to_bfloat16(ran: Any) -> None:
     """Log-probabilities whose last 16 bits are lost have ratios of 1 where the step is small."""
     _, both, _ = ran
     for rank in both:
-        assert rank[name]["fsdp"] in (None, ["torch.bfloat16", "torch.float32"])
-        outputs = rank[name]["outputs"]
+        assert rank["bf16"]["fsdp"] in (None, ["torch.bfloat16", "torch.float32"])
+        outputs = rank["bf16"]["outputs"]
         assert {dtype for values in outputs.values() for dtype, _ in values} == {"torch.float32"}
-        read = [key for key in ("log_probs", "entropy", "loss") if key in outputs]
-        assert read
-        assert not any(rounded for key in read for _, rounded in outputs[key])
-        assert name != "dpo" or len(outputs["log_probs"]) == 2  # those of the reference, too
+        assert not any(rounded for key in ("log_probs", "entropy") for _, rounded in outputs[key])
 
 
-def test_a_checkpoint_is_an_ordinary_folder(ran: Any) -> None:
-    from transformers import AutoModelForCausalLM
-
-    _, _, folder = ran
-    loaded = AutoModelForCausalLM.from_pretrained(folder / "flat/checkpoint-2", dtype=torch.float32)
-    weights = torch.load(folder / "flat/end.pt")
-    assert all(torch.equal(value, weights[key]) for key, value in loaded.named_parameters())
-
-
-def test_a_checkpoint_with_adapters_is_an_ordinary_folder(ran: Any, tiny_model: Any) -> None:
+@pytest.mark.parametrize("name", RUNS)
+def test_a_checkpoint_is_an_ordinary_folder(ran: Any, name: str, tiny_model: Any) -> None:
     from peft import PeftModel
 
-    _, _, folder = ran
-    loaded = PeftModel.from_pretrained(tiny_model, folder / "lora/checkpoint-2")
-    weights = torch.load(folder / "lora/end.pt")
-    adapters = {key: value for key, value in loaded.named_parameters() if "lora" in key}
-    assert adapters
-    assert all(torch.equal(value, weights[key]) for key, value in adapters.items())
+    checkpoint, weights = ran[2] / name / "checkpoint-2", torch.load(ran[2] / name / "end.pt")
+    if name == "lora":
+        loaded = PeftModel.from_pretrained(tiny_model, checkpoint)
+    else:
+        loaded = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    learnt = {key: value for key, value in loaded.named_parameters() if name == "flat" or "lora" in key}
+    assert learnt
+    assert all(torch.equal(value, weights[key]) for key, value in learnt.items())
 
 
 def test_weights_and_gradients_were_sharded_and_the_copy_is_empty_between_rollouts(ran: Any) -> None:
@@ -326,8 +288,6 @@ def test_weights_and_gradients_were_sharded_and_the_copy_is_empty_between_rollou
 
 
 def test_a_copy_computes_what_the_model_does_and_leaves_it_alone(tiny_model: Any) -> None:
-    from trl.trainer.utils import add_fused_lm_head
-
     add_fused_lm_head(tiny_model)
     made = structure(tiny_model, torch.device("cpu"))
     fill(made, tiny_model)
@@ -337,6 +297,9 @@ def test_a_copy_computes_what_the_model_does_and_leaves_it_alone(tiny_model: Any
         assert torch.equal(made(ids).logits, expected)
         drop(made)
         assert torch.equal(tiny_model(ids).logits, expected)
+    tiny_model.is_quantized = True
+    with pytest.raises(ValueError, match="DDP or ZeRO-2, or generate with vLLM"):
+        structure(tiny_model, torch.device("cpu"))
 
 
 def test_vllm_gets_the_weights_before_they_are_sharded(tiny_model: Any) -> None:
@@ -356,12 +319,6 @@ def test_vllm_gets_sharded_weights_with_their_adapters(ran: Any) -> None:
     assert [rank["pushed"] for rank in both] == [[True, True, refused]] * 2
 
 
-def test_a_quantised_model_is_refused(tiny_model: Any) -> None:
-    tiny_model.is_quantized = True
-    with pytest.raises(ValueError, match="DDP or ZeRO-2, or generate with vLLM"):
-        structure(tiny_model, torch.device("cpu"))
-
-
 def _tokens(lines: list[str]) -> list[list[list[int]]]:
     return [[span.ids for span in tree.spans] for tree in trees(lines)]
 
@@ -376,9 +333,8 @@ if __name__ == "__main__":
         torch.manual_seed(0)  # of the adapters
         with fsdp(2):
             found[name] = experiment(policy, own, name, sharded=True)
-    for name in IN_BF16:
-        with fsdp(2):
-            found[name] = outputs_in_bf16(policy, top / f"bf16-{name}", name)
+    with fsdp(2):
+        found["bf16"] = outputs_in_bf16(policy, top / "bf16")
     (top / f"rank{this_rank()}.json").write_text(
         json.dumps(found | {"fsdp1": gather_fsdp1(policy), "pushed": push_adapters(policy)})
     )
