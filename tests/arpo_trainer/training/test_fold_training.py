@@ -15,7 +15,7 @@ from arpo_trainer.training.rollout_batch import RolloutBatch, pad_rows
 from arpo_trainer.tree import Trajectory
 from tests.arpo_trainer.exact_model import make_exact
 from tests.arpo_trainer.folding_policy import FoldingPolicy, multihop
-from tests.arpo_trainer.packing.batches import gradients
+from tests.arpo_trainer.packing.batches import columns, gradients, pad
 from tests.arpo_trainer.training.test_trl_options import made
 
 LOSSES = ("grpo", "dapo", "bnpo", "dr_grpo")
@@ -69,23 +69,18 @@ def batch_of(trees: Sequence[RolloutTree]) -> dict[str, Any]:
     rolled = RolloutBatch(list(trees))
     rows = range(sum(len(tree.trajectories) for tree in trees))
     lists = rolled.trl_rows(rows)
-    left, right = (max(map(len, lists[name])) for name in ("prompt_ids", "completion_ids"))
-    like = torch.zeros(len(rows), right, dtype=torch.long)
+    ids = columns(*pad(list(zip(lists["prompt_ids"], lists["completion_ids"], strict=True))))
+    like = ids["completion_ids"]
     advantages = [
         row for tree in trees for row in token_advantages(tree, [t.reward or 0 for t in tree.trajectories], "soft")
     ]
-    prompts = [[0] * (left - len(ids)) + ids for ids in lists["prompt_ids"]]
-    batch = {
-        "prompt_ids": torch.tensor(prompts),
-        "prompt_mask": torch.tensor([[0] * (left - len(ids)) + [1] * len(ids) for ids in lists["prompt_ids"]]),
-        "completion_ids": pad_rows(lists["completion_ids"], like),
-        "completion_mask": pad_rows([[1] * len(ids) for ids in lists["completion_ids"]], like),
+    batch = ids | {
         "tool_mask": pad_rows(lists["env_mask"], like),
         "advantages": pad_rows(advantages, like.double()),
         "old_per_token_logps": pad_rows(lists["logprobs"], like.double()),
         "num_items_in_batch": torch.tensor(sum(map(sum, lists["env_mask"]))),
     }
-    folds = rolled.fold_mask(rows, right)
+    folds = rolled.fold_mask(rows, like.shape[1])
     return batch if folds is None else {**batch, "fold_mask": folds}
 
 

@@ -14,7 +14,7 @@ import trl.generation.vllm_generation as generation
 from accelerate import Accelerator
 
 from arpo_trainer.backends.base import GenerationError
-from arpo_trainer.training.config import ARPOConfig
+from arpo_trainer.training.devices import planning
 from arpo_trainer.training.policy_backend import connect_servers, push_weights, weights_are_old
 from tests.arpo_trainer.training.test_trainer import config
 from tests.arpo_trainer.training.weight_server import WeightServer, broadcast, join_group
@@ -41,13 +41,9 @@ class Trainer:
 
 @pytest.fixture
 def servers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[WeightServer]]:
-    for name, value in {
-        "get_ip": lambda: "127.0.0.1",
-        "open_trainer_endpoint": join_group,
-        "packed_nccl_broadcast_producer": broadcast,
-        "_HAS_STATEFUL_TRAINER_ENGINE": True,
-        "_HAS_RESET_PREFIX_CACHE_SUCCESS": True,
-    }.items():
+    doubles = {"open_trainer_endpoint": join_group, "packed_nccl_broadcast_producer": broadcast}
+    doubles |= dict.fromkeys(("_HAS_STATEFUL_TRAINER_ENGINE", "_HAS_RESET_PREFIX_CACHE_SUCCESS"), True)
+    for name, value in {**doubles, "get_ip": lambda: "127.0.0.1"}.items():
         monkeypatch.setattr(client, name, value, raising=False)
     for module in (client, generation):
         monkeypatch.setattr(module, "is_vllm_available", lambda **_: True)
@@ -78,6 +74,7 @@ def test_each_server_gets_each_push_over_a_group_of_its_own(servers: list[Weight
 
 
 def test_a_server_that_fails_is_named(servers: list[WeightServer]) -> None:
+    assert "sync_weights" not in vars(connected(servers[:1]).vllm_generation)  # one server is left to TRL
     trainer = connected(servers)
     servers[1].broken = "/start_weight_update"
     with pytest.raises(GenerationError, match=rf"{servers[1].url} could not be given the weights.*resume"):
@@ -87,10 +84,6 @@ def test_a_server_that_fails_is_named(servers: list[WeightServer]) -> None:
     servers[2].broken = "/server_info"
     with pytest.raises(GenerationError, match=rf"{servers[2].url} cannot be used"):
         connected(servers)
-
-
-def test_one_server_is_left_to_trl(servers: list[WeightServer]) -> None:
-    assert "sync_weights" not in vars(connected(servers[:1]).vllm_generation)
 
 
 @pytest.mark.parametrize(
@@ -139,12 +132,6 @@ def test_adapters_of_weights_that_two_layers_share_are_refused(servers: list[Wei
         push_weights(trainer)
 
 
-def test_the_first_of_the_addresses_is_trls_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    args = _config(tmp_path, monkeypatch, vllm_server_urls=["http://a:8000/", "http://b:8000/v1"])
-    assert args.vllm_server_urls == ["http://a:8000", "http://b:8000"]
-    assert args.vllm_server_base_url == "http://a:8000"
-
-
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -156,11 +143,11 @@ def test_the_first_of_the_addresses_is_trls_own(tmp_path: Path, monkeypatch: pyt
         ({"max_staleness": 1, "vllm_mode": "colocate"}, "vllm_mode: server"),
     ],
 )
-def test_addresses_that_cannot_be(tmp_path: Path, monkeypatch: Any, settings: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        _config(tmp_path, monkeypatch, **settings)
-
-
-def _config(folder: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> ARPOConfig:
-    monkeypatch.setattr("arpo_trainer.training.config.planned_processes", lambda: 1)  # vLLM need not be installed
-    return config(folder, use_vllm=True, **{"vllm_mode": "server", **settings})
+def test_addresses_that_cannot_be(tmp_path: Path, settings: dict[str, Any], words: str) -> None:
+    usual = {"use_vllm": True, "vllm_mode": "server"}
+    with planning(1):  # vLLM need not be installed
+        first = config(tmp_path, **usual, vllm_server_urls=["http://a:8000/", "http://b:8000/v1"])
+        with pytest.raises(ValueError, match=words):
+            config(tmp_path, **usual | settings)
+    assert first.vllm_server_base_url == "http://a:8000"
+    assert first.vllm_server_urls == ["http://a:8000", "http://b:8000"]
