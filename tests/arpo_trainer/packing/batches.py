@@ -9,28 +9,11 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from trl.trainer.utils import add_fused_lm_head
 
 VOCABULARY = 61
-SIZES = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "max_position_embeddings": 512,
-    "initializer_range": 0.2,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
-
-
-EXPERTS = {
-    "num_experts": 8,
-    "num_experts_per_tok": 2,
-    "moe_intermediate_size": 32,
-    "shared_expert_intermediate_size": 32,
-}
+SIZES = {"vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+SIZES |= {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 512}
+SIZES |= {"initializer_range": 0.2, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+EXPERTS = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+EXPERTS |= {"shared_expert_intermediate_size": 32}
 
 
 def tiny_model(kind: str = "llama", temperature: float = 1.0, seed: int = 0, **settings: Any) -> Any:
@@ -114,3 +97,17 @@ def assert_equal_gradients(
     for name, gradient in wanted.items():
         off = (found[name] - gradient).norm() / torch.maximum(gradient.norm(), floor)
         assert off < tolerance, f"{name}: {off:.1e}"
+
+
+def inputs(seed: int) -> dict[str, Any]:
+    """A micro-batch with advantages by token, masked tokens, and old and reference log-probabilities."""
+    ids, mask, keep = random_batch(seed)
+    shape = torch.Size((len(ids), keep))
+    return {
+        **columns(ids, mask, keep),
+        "tool_mask": (weights(shape, 1) < 1).long(),
+        "advantages": weights(shape, 2),
+        "old_per_token_logps": weights(shape, 3) * 0.3 - 4,
+        "ref_per_token_logps": weights(shape, 4) * 0.3 - 4,
+        "num_items_in_batch": mask[:, -keep:].sum(),
+    }

@@ -22,8 +22,6 @@ from tests.arpo_trainer.packing.batches import (
     weights,
 )
 
-TREES = range(8)
-
 
 def compare(model: Any, batch: tuple[torch.Tensor, torch.Tensor, int], tolerance: float = 1e-5, **how: Any) -> int:
     """Compares values, a loss and all gradients; returns how many positions were computed."""
@@ -53,18 +51,13 @@ def test_packed_is_flat_on_random_trees(kind: str) -> None:
     """Whoever adds a kind to PROVEN gets this test with it."""
     model = tiny_model(kind, **whole(kind))
     assert why_not_packable(model) is None
-    for seed in TREES if kind in ("llama", "qwen2", "qwen3") else range(3):
+    for seed in range(8) if kind in ("llama", "qwen2", "qwen3") else range(3):
         batch = random_batch(seed)
         assert compare(model, batch) < int(batch[1].sum())
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
-def test_packed_is_flat_at_another_temperature(kind: str) -> None:
-    compare(tiny_model(kind, temperature=0.7), random_batch(3))
-
-
-def test_packed_is_flat_under_gradient_checkpointing() -> None:
-    model = tiny_model("qwen2")
+def test_packed_is_flat_at_another_temperature_and_under_gradient_checkpointing() -> None:
+    model = tiny_model("qwen2", temperature=0.7)
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     for seed in range(5):
         compare(model, random_batch(seed))
@@ -72,36 +65,31 @@ def test_packed_is_flat_under_gradient_checkpointing() -> None:
 
 def test_packed_is_flat_when_cut_to_a_budget() -> None:
     model, batch = tiny_model(), random_batch(5)
-    whole = compare(model, batch)
-    assert compare(model, batch, budget=30) > whole
-    assert compare(model, batch, budget=1) > whole
+    computed = [compare(model, batch, budget=budget) for budget in (None, 30, 1)]
+    assert computed == sorted(set(computed))
 
 
 def test_packed_is_flat_with_lora() -> None:
     peft = pytest.importorskip("peft")
-    for targets in (["q_proj", "v_proj"], "all-linear"):
-        model = peft.get_peft_model(
-            tiny_model("qwen2"),
-            peft.LoraConfig(r=4, target_modules=targets, init_lora_weights=False, task_type="CAUSAL_LM"),
-        )
-        for seed in range(3):
-            compare(model, random_batch(seed))
-        with model.disable_adapter():
-            packed = packed_logps(model, *random_batch(0))
-            torch.testing.assert_close(packed.logps, flat(model, *random_batch(0))[0], atol=1e-5, rtol=1e-5)
+    adapter = peft.LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False, task_type="CAUSAL_LM")
+    model = peft.get_peft_model(tiny_model("qwen2"), adapter)
+    for seed in range(3):
+        compare(model, random_batch(seed))
+    with model.disable_adapter():
+        packed = packed_logps(model, *random_batch(0))
+        torch.testing.assert_close(packed.logps, flat(model, *random_batch(0))[0], atol=1e-5, rtol=1e-5)
 
 
 def test_bfloat16_is_off_by_no_more_than_flat_is() -> None:
     """Packed and flat both round; packed is no farther from float32 than flat, give or take a factor."""
     exact, rounded = tiny_model(), tiny_model().bfloat16()
-    off: list[list[float]] = [[], []]
-    for seed in range(8):
-        batch = random_batch(seed)
+    off = [0.0, 0.0]
+    for batch in map(random_batch, range(8)):
         with torch.no_grad():
             wanted = flat(exact, *batch)[0]
-            for errors, got in zip(off, (flat(rounded, *batch)[0], packed_logps(rounded, *batch).logps), strict=True):
-                errors.append((got - wanted).pow(2).mean().sqrt().item())
-    assert sum(off[1]) < 1.3 * sum(off[0])
+            for way, got in enumerate((flat(rounded, *batch)[0], packed_logps(rounded, *batch).logps)):
+                off[way] += (got - wanted).pow(2).mean().sqrt().item()
+    assert off[1] < 1.3 * off[0]
 
 
 def test_under_autocast_packed_is_near_flat() -> None:
@@ -226,16 +214,11 @@ def test_flash_attention_is_told_where_rows_begin(monkeypatch: pytest.MonkeyPatc
 def test_special_rows() -> None:
     model = tiny_model()
     shared = [1, 5, 6, 7]
-    compare(model, pad([(shared, [8, 9, 10])]))
-    compare(model, pad([(shared, [8, 9, 10])] * 3))
     compare(model, pad([([1, 5], [6, 7, 8]), ([1, 5, 6], [7, 8, 9])]))
     compare(model, pad([([4, 5, 6], [7]), ([9, 8], [7, 6, 5]), ([3], [3])]))
     compare(model, pad([(shared, []), (shared, [8, 9]), ([1], [])]))
-
-
-def test_a_tree_of_copies_computes_one_row() -> None:
-    packed = packed_logps(tiny_model(), *pad([([1, 5, 6], [7, 8, 9])] * 4))
-    assert (packed.computed, packed.flat) == (5, 24)
+    for copies in (1, 4):
+        assert compare(model, pad([(shared, [8, 9, 10])] * copies)) == 6
 
 
 def test_a_batch_without_completions_is_a_zero_with_a_gradient() -> None:
@@ -255,10 +238,9 @@ def test_forwards_are_made_as_many_as_asked_for() -> None:
         output.last_hidden_state.register_hook(lambda _: back.append(1))
 
     hook = model.model.register_forward_hook(watch)
-    packed = packed_logps(model, *batch, forwards=lambda own: own + 2)
-    assert len(made) == 3
-    packed.logps.sum().backward()
-    assert len(back) == 3  # also of those whose numbers nobody reads: with sharded weights backward is collective
+    packed_logps(model, *batch, forwards=lambda own: own + 2).logps.sum().backward()
+    # also of those whose numbers nobody reads: with sharded weights backward is collective
+    assert len(made) == len(back) == 3
     hook.remove()
     found = gradients(model)
     flat(model, *batch)[0].sum().backward()

@@ -1,4 +1,4 @@
-"""Rows that can change no weight are left out of packed forward passes, and neither weights nor evaluations notice."""
+"""Packed updates are flat ones, for every loss. Rows that can change no weight are left out, and nothing notices."""
 
 from pathlib import Path
 from typing import Any
@@ -8,8 +8,7 @@ import torch
 
 from arpo_trainer.packing import packed_logps
 from tests.arpo_trainer.byte_policy import letter_reward
-from tests.arpo_trainer.packing.batches import assert_equal_gradients, gradients, weights
-from tests.arpo_trainer.packing.test_trl import inputs
+from tests.arpo_trainer.packing.batches import assert_equal_gradients, gradients, inputs, weights
 from tests.arpo_trainer.training.test_trl_options import made, same_rollout
 from tests.arpo_trainer.training.test_trl_options import weights as parameters
 
