@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 
 from mcp.server.mcpserver import Image, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
 
 server = MCPServer("small")
-counted = 0
+notes: list[str] = []
 
 
 @server.tool()
@@ -17,10 +18,26 @@ def add(a: int, b: int) -> int:
 
 
 @server.tool()
-def count() -> int:
-    global counted
-    counted += 1
-    return counted
+def write(text: str) -> str:
+    notes.append(text)
+    return f"{len(notes)} notes"
+
+
+@server.tool()
+def read() -> str:
+    return ", ".join(notes) or "none"
+
+
+@server.tool()
+def clear() -> str:
+    notes.clear()
+    return "cleared"
+
+
+@server.tool()
+def fail(reason: str) -> str:
+    notes.append("failed")
+    raise ToolError(f"{reason} {len(notes)}")
 
 
 @server.tool()

@@ -89,21 +89,17 @@ def test_the_time_limit_holds_for_every_tool(tool: Any) -> None:
     assert 0.2 <= call["seconds"] < time.monotonic() - began < 10
 
 
-def raising(error: BaseException) -> Callable[..., Any]:
+def raising(error: BaseException, later: bool = False) -> Callable[..., Any]:
     def fail(self: Any = None) -> str:
         raise error
 
-    return fail
-
-
-def raising_later(error: BaseException) -> Callable[..., Any]:
-    async def fail(self: Any = None) -> str:
+    async def fail_later(self: Any = None) -> str:
         raise error
 
-    return fail
+    return fail_later if later else fail
 
 
-@pytest.mark.parametrize("kind", [raising, raising_later])
+@pytest.mark.parametrize("later", [False, True])
 @pytest.mark.parametrize(
     ("error", "told"),
     [
@@ -118,19 +114,19 @@ def raising_later(error: BaseException) -> Callable[..., Any]:
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
 )
-def test_an_exception_is_told_and_the_episode_goes_on(kind: Any, error: BaseException, told: str) -> None:
-    call, shown = play(a_tool(kind(error)))
+def test_an_exception_is_told_and_the_episode_goes_on(later: bool, error: BaseException, told: str) -> None:
+    call, shown = play(a_tool(raising(error, later)))
     assert call["status"] == "error"
     assert told in shown
     for leak in ("Traceback", "/home/me", "secret", __file__):
         assert leak not in shown
 
 
-@pytest.mark.parametrize("kind", [raising, raising_later])
+@pytest.mark.parametrize("later", [False, True])
 @pytest.mark.parametrize("error", [SandboxError("gone"), ServiceError("search", "down"), MemoryError()])
-def test_a_failure_of_our_machinery_voids_the_sample(kind: Callable[..., Any], error: Exception) -> None:
+def test_a_failure_of_our_machinery_voids_the_sample(later: bool, error: Exception) -> None:
     with pytest.raises(type(error)):
-        play(a_tool(kind(error)))
+        play(a_tool(raising(error, later)))
 
 
 def test_a_tool_that_says_so_voids_the_sample() -> None:

@@ -44,12 +44,6 @@ API = {
 INSTRUCTION = {"query": "Who is mayor?", "api_list": [API], "relevant APIs": [["Town Facts", "Mayor of"]]}
 
 
-def restbench(folder: Path) -> str:
-    (folder / "tmdb.json").write_text(json.dumps(QUERIES))
-    (folder / "tmdb_oas.json").write_text(json.dumps(SPEC))
-    return str(folder)
-
-
 def call(env: ToolEnv, name: str, /, **arguments: Any) -> str:
     return env.step(f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>")[0]
 
@@ -58,25 +52,27 @@ def test_operations_of_openapi_become_functions_with_all_their_arguments() -> No
     functions = openapi_functions(SPEC)
     assert set(functions) == {"GET /search/town", "GET /town/{id}/mayor", "PUT /town/{id}/mayor"}
     put = functions["PUT /town/{id}/mayor"]
-    assert put["name"] == "put_town_id_mayor"
-    assert put["parameters"]["required"] == ["id", "name"]
     kinds = {name: schema["type"] for name, schema in put["parameters"]["properties"].items()}
+    assert (put["name"], put["parameters"]["required"]) == ("put_town_id_mayor", ["id", "name"])
     assert kinds == {"id": "integer", "name": "string", "terms": "integer"}
 
 
 @pytest.mark.parametrize(("calls", "reward"), [((0, 1), 1.0), ((1, 0), 0.0), ((0,), 0.0), ((0, 2, 1), 1.0)])
 def test_restbench_is_solved_by_the_gold_path_in_order(tmp_path: Path, calls: tuple[int, ...], reward: float) -> None:
-    turns: list[tuple[str, dict[str, Any]]] = [
-        ("get_search_town", {"town": "Oberland"}),
-        ("get_town_id_mayor", {"id": 3}),
-        ("put_town_id_mayor", {"id": 3, "name": "Ada"}),
-    ]
+    arguments: dict[str, Any] = {
+        "get_search_town": {"town": "Oberland"},
+        "get_town_id_mayor": {"id": 3},
+        "put_town_id_mayor": {"id": 3, "name": "Ada"},
+    }
+    (tmp_path / "tmdb.json").write_text(json.dumps(QUERIES))
+    (tmp_path / "tmdb_oas.json").write_text(json.dumps(SPEC))
     with chat_server(saying('{"id": 3}')) as server:
-        env = ToolEnv("arpo/TMDB-v0", data=restbench(tmp_path), tool_model="sim", model_url=server.address)
+        env = ToolEnv("arpo/TMDB-v0", data=str(tmp_path), tool_model="sim", model_url=server.address)
         env.reset(options={"index": 0})
         env.step("<tool_search>mayor of a town, find a town, elect</tool_search>")
         for number in calls:
-            assert '{"id": 3}' in call(env, turns[number][0], **turns[number][1])
+            name = list(arguments)[number]
+            assert '{"id": 3}' in call(env, name, **arguments[name])
         _, earned, done, _, info = env.step("\\boxed{Ada Nowhere}")
     assert (earned, done, info["reward_components"]["accuracy"]) == (reward, True, reward)
     assert info["reward_components"]["right_calls"] == len({0, 1} & set(calls))
@@ -86,11 +82,10 @@ def test_restbench_is_solved_by_the_gold_path_in_order(tmp_path: Path, calls: tu
 def test_toolbench_is_solved_by_its_relevant_apis(tmp_path: Path) -> None:
     broken = {**INSTRUCTION, "api_list": [{**API, "required_parameters": ["town"]}, 5]}
     lists = {"api_list": json.dumps([API]), "relevant_apis": json.dumps(INSTRUCTION["relevant APIs"])}
-    file = tmp_path / "G1_instruction.json"
     rows = [INSTRUCTION, broken, {"query": "x", "api_list": None}, {"query": "As the hub has it?", **lists}]
-    file.write_text(json.dumps(rows))
+    (tmp_path / "G1.json").write_text(json.dumps(rows))
     with chat_server(saying('{"name": "Ada"}')) as server:
-        env = ToolEnv("arpo/ToolBench-v0", data=str(file), tool_model="sim", model_url=server.address)
+        env = ToolEnv("arpo/ToolBench-v0", data=str(tmp_path / "G1.json"), tool_model="sim", model_url=server.address)
         env.reset(options={"index": 0})
         env.step("<tool_search>mayor</tool_search>")
         assert "Ada" in call(env, "mayor_of_for_town_facts", town="Oberland")
@@ -184,8 +179,8 @@ def test_level_3_of_api_bank_takes_all_calls_in_order(hub_copy: Path, hours: Any
     env.step("<tool_search>add a reminder</tool_search>")
     for hour in hours:
         call(env, "AddReminder", hour=hour)
-    *_, info = env.step("\\boxed{done}")
-    assert (info["reward_components"]["accuracy"], info["reward_components"]["right_calls"]) == (right, made)
+    components = env.step("\\boxed{done}")[4]["reward_components"]
+    assert (components["accuracy"], components["right_calls"]) == (right, made)
     env.close()
 
 

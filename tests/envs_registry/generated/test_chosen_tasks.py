@@ -2,17 +2,17 @@
 
 import hashlib
 import json
+from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from arpo_env import ToolEnv
+from arpo_env.episode import Call, Episode, Turn
 from envs_registry import DataFileError, load_source
 from envs_registry.generated.arithmetic import MOST_NOTES, ArithmeticSource
 from envs_registry.generated.toolworld import FACTS, LEVELS, PLACES, ToolWorldSource, right_calls, steps_of, tool_world
-from envs_registry.sources import LimitedSource
 from envs_registry.task import check_setup
 
 INDICES = (7, 2, 11)
@@ -47,15 +47,12 @@ def test_other_options_and_a_row_without_an_index_are_refused(index: object, tmp
         load_source("arithmetic", data=tmp_path / "d.jsonl")
 
 
-def test_chosen_questions_search_their_own_world(tmp_path: Path) -> None:
-    data = written(tmp_path / "d.jsonl", "multihop", level=2, seed=5, world_size=300)
-    env = ToolEnv("arpo/MultiHop-v0", data=data, level=2, seed=5, world_size=300, limit=2)
-    assert isinstance(env.tasks, LimitedSource)
+def test_chosen_and_limited_tasks_search_the_world_of_their_source(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"level": 2, "seed": 5, "world_size": 300}
+    env = ToolEnv("arpo/MultiHop-v0", data=written(tmp_path / "d.jsonl", "multihop", **options), limit=2, **options)
+    [query, *_] = env.tasks.tasks.solution(0)  # type: ignore[attr-defined]
     env.reset(options={"index": 0})
-    (query, *_) = env.tasks.tasks.solution(0)  # type: ignore[attr-defined]
-    result, *_ = env.step(f"<think>I look.</think><search>{query}</search>")
-    assert "<result>" in result
-    assert "No calls" not in result
+    assert "Page 1:" in env.step(f"<think>I look.</think><search>{query}</search>")[0]
     env.close()
 
 
@@ -67,47 +64,41 @@ FROZEN = {
 }
 
 
-def digest(name: str) -> str:
-    """A digest of some tasks of a generator, of both splits and of two seeds, asked for from the last to the first."""
-    found = []
-    for seed in (0, 5):
-        for split in ("train", "test"):
-            source: Any = load_source(name, split=split, seed=seed)
-            found += [(source.task(index), source.solution(index)) for index in reversed(range(60))]
-            found += [getattr(source, "passages", ()), getattr(source, "tool_documents", ())]
-    return hashlib.sha256(repr(found).encode()).hexdigest()[:16]
-
-
 @pytest.mark.parametrize("name", FROZEN)
 def test_tasks_are_those_that_were_published(name: str) -> None:
-    assert digest(name) == FROZEN[name]
+    """Some of both splits and of two seeds, asked for from the last to the first."""
+    found = []
+    for seed, split in product((0, 5), ("train", "test")):
+        source: Any = load_source(name, split=split, seed=seed)
+        found += [(source.task(index), source.solution(index)) for index in reversed(range(60))]
+        found += [getattr(source, "passages", ()), getattr(source, "tool_documents", ())]
+    assert hashlib.sha256(repr(found).encode()).hexdigest()[:16] == FROZEN[name]
 
 
 @pytest.mark.parametrize("notes", [1, 3, MOST_NOTES])
 def test_every_call_of_a_trail_is_needed(notes: int) -> None:
     source = ArithmeticSource(level=6, notes=notes)
     for index in range(20):
-        task, names = source.task(index), dict[str, Any]()
+        task, cells, names = source.task(index), source.solution(index), dict[str, Any]()
         exec(task.setup, names)
-        seen = [str(eval(cell, names)) for cell in source.solution(index)]
-        assert len(seen) == notes + 2
-        assert [seen[-1]] == list(task.answers)
+        *seen, last = [str(eval(cell, names)) for cell in cells]
+        assert len(cells) == notes + 2
+        assert (last,) == task.answers
         # each call names a variable that only the result before it shows
-        for before, cell in zip(seen, source.solution(index)[1:], strict=False):
+        for before, cell in zip(seen, cells[1:], strict=True):
             assert cell.split()[0] in before
             assert cell.split()[0] not in task.question
-        assert not any(task.answers[0] in text for text in seen[:-1])
+        assert not any(last in text for text in seen)
 
 
 # ToolWorld
 
 
-def test_there_are_over_a_thousand_different_tools_in_fifty_families() -> None:
+def test_there_are_over_a_thousand_different_tools_in_fifty_families_and_seeds_name_them_otherwise() -> None:
     world = tool_world(0)
     assert len(PLACES) == 50
     assert len({tool.name for tool in world.tools}) == len(world.tools) == len(PLACES) * len(FACTS) >= 1000
     assert len({str(document["description"]) for document in world.documents}) == len(world.tools)
-    # worlds of other seeds call their tools otherwise, so that names cannot be learned by heart
     names = [{tool.name for tool in tool_world(seed).tools} for seed in (5, 6)]
     assert len(names[0] & names[1]) < len(names[0]) / 10
 
@@ -117,7 +108,11 @@ def test_the_calls_of_a_question_lead_to_its_answer_which_neither_it_nor_its_set
     source = ToolWorldSource("test", level, seed=3)
     for index in range(150):
         task, steps = source.task(index), source.steps(index)
-        assert [source.call_tool(step.tool, step.arguments) for step in steps] == [step.result for step in steps]
+        known = task.question
+        for step in steps:  # the arguments come from the question and from earlier results
+            assert all(value in known for value in step.arguments.values())
+            assert source.call_tool(step.tool, step.arguments) == step.result
+            known += f" {step.result}"
         assert len({step.tool for step in steps}) == len(steps) == int(source.level)
         numbers = [int(step.result) for step in steps if step.result.isdigit()]
         made = {sum(numbers), numbers[0], abs(numbers[0] - numbers[-1])}
@@ -132,6 +127,6 @@ def test_a_call_that_the_tool_understands_is_a_right_call() -> None:
     [step] = source.steps(0)
     arguments = {name: f" {value.upper()}" for name, value in step.arguments.items()}
     assert source.call_tool(step.tool, arguments) == step.result
-    call = SimpleNamespace(name=step.tool, arguments=arguments, status="ok")
-    episode = SimpleNamespace(task=source.task(0), turns=[SimpleNamespace(calls=[call])])
+    episode = Episode(source.task(0))
+    episode.turns.append(Turn("", calls=[Call(step.tool, "ok", arguments=arguments)]))
     assert right_calls(episode) == 1.0
