@@ -112,10 +112,7 @@ def read(text: str) -> dict[str, object] | None:
 
 def llama_called(text: str) -> list[ToolCall]:
     bare = [text, *(text[match.end() :] for match in re.finditer("</think>", text))]
-    values = [
-        value
-        for value in map(read, (rest.strip().removesuffix("<|eom_id|>").removesuffix("<|im_end|>") for rest in bare))
-    ]
+    values = [read(rest.strip().removesuffix("<|eom_id|>").removesuffix("<|im_end|>")) for rest in bare]
     alone = [ToolCall(str(value["name"]), value["parameters"]) for value in values if value and "parameters" in value]  # type: ignore[arg-type]
     return alone + json_called(text, "<|python_tag|>", "", "parameters")
 

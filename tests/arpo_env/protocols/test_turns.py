@@ -6,7 +6,7 @@ from arpo_env.chat_messages import turn_text
 from arpo_env.protocols.arpo_tags import ArpoTags
 from arpo_env.protocols.chat_template import Hermes, Llama3
 from arpo_env.protocols.protocol import Answer, Malformed, Nothing, Protocol, ToolCall, ToolCalls
-from tests.arpo_env.protocols.schemas import ALL, BOTH
+from tests.arpo_env.protocols.schemas import ADD, ALL, BOTH, NOW
 
 RUN = '<tool_call>\n{"name": "python", "arguments": {"code": "1 + 1"}}\n</tool_call>'
 LLAMA = '{"name": "python", "parameters": {"code": "1 + 1"}}'
@@ -21,19 +21,25 @@ def call(name: str, **arguments: object) -> ToolCalls:
     return ToolCalls((ToolCall(name, arguments),))
 
 
-TOOLS = {ArpoTags: BOTH, Hermes: ALL, Llama3: ALL}
+def boxed(text: str) -> Answer:
+    return Answer(text, boxed=True)
+
+
+TOOLS = {ArpoTags: [*BOTH, ADD, NOW], Hermes: ALL, Llama3: ALL}
 READ = {
     ArpoTags: [
         ("<think>t</think><python>\n1 + 1\n</python>", call("python", code="1 + 1")),
-        ("<answer> \\boxed{7} </answer>", Answer("7", boxed=True)),
-        ("<answer>The answer is \\[ \\boxed{\\frac{1}{2}} \\]</answer>", Answer("\\frac{1}{2}", boxed=True)),
+        ("<answer> \\boxed{7} </answer>", boxed("7")),
+        ("<answer>The answer is \\[ \\boxed{\\frac{1}{2}} \\]</answer>", boxed("\\frac{1}{2}")),
         ("<answer>7</answer>", Answer("7", boxed=False)),
         *(("I stop here.", Nothing()), ("<python>never closed", Nothing())),
         ("<python>1</python> and <answer>\\boxed{2}</answer>", call("python", code="1")),
-        ("<answer>\\boxed{2}</answer><python>1</python>", Answer("2", boxed=True)),
+        ("<answer>\\boxed{2}</answer><python>1</python>", boxed("2")),
         ("<think>I can use <python>.</think><python>b</python>", call("python", code="b")),
         ("<python>print('<think>')</python>", call("python", code="print('<think>')")),
         ("<<python>1</python>", call("python", code="1")),
+        # a tool that a string cannot fill takes JSON
+        *(('<add>{"a": 1, "b": 2.5}</add>', call("add", a=1, b=2.5)), ("<now></now>", call("now"))),
     ],
     Hermes: [
         (f"I run it.\n{RUN}<|im_end|>", ToolCalls((PYTHON_CALL,))),
@@ -44,10 +50,10 @@ READ = {
             f'{RUN}\n<tool_call>{{"name": "search", "arguments": {{"query": "q", "k": 2}}}}</tool_call>',
             ToolCalls((PYTHON_CALL, ToolCall("search", {"query": "q", "k": 2}))),
         ),
-        (hermes('{"code": "a\nb"}'), ToolCalls((ToolCall("python", {"code": "a\nb"}),))),
-        (hermes('{"code": "</tool_call>"}'), ToolCalls((ToolCall("python", {"code": "</tool_call>"}),))),
-        ('<tool_call>{"name": "now"}</tool_call>', ToolCalls((ToolCall("now", {}),))),
-        ("It is \\boxed{3}, no: \\boxed{4}.", Answer("4", boxed=True)),
+        *((hermes(f'{{"code": "{code}"}}'), call("python", code=code)) for code in ("a\nb", "</tool_call>")),
+        ('<tool_call>{"name": "now"}</tool_call>', call("now")),
+        *(("\\boxed {3}, no: \\boxed{a{b}c}.", boxed("a{b}c")), ("\\boxed{\\boxed{5}} \\boxed{2", boxed("5"))),
+        ("\\boxed{1", Answer("\\boxed{1", boxed=False)),
         ("<think>\\boxed{3}</think> It is 4. <|im_end|>", Answer("It is 4.", boxed=False)),
         *(("<think>\\boxed{3}</think>", Nothing()), ("", Nothing())),
     ],
@@ -72,6 +78,10 @@ TOLD = {
         ("<think>it is <answer>\\boxed{1}</answer>", "inside a thought"),
         *(("<serch>q</serch>", "no tool 'serch'; did you mean search?"), ("<python>'\ud800'</python>", "surrogate")),
         ("<browse>q</browse> \n", "no tool 'browse'; The tools are: search, python"),
+        *(
+            ('<add>{"a": 1}</add>', "add needs b"),
+            ('<add>{"a": 1, "b": 2} and more</add>', "one JSON object between the tags"),
+        ),
     ],
     Hermes: [
         (f"<think>I call {RUN}", "inside a thought; close the thought first"),
@@ -125,13 +135,6 @@ def test_what_cannot_be_read_is_told(protocol: type[Protocol], text: str, told: 
 def test_what_comes_after_the_end_of_a_turn_changes_nothing(text: str) -> None:
     rest = "</think><answer>\\boxed{2}</answer><python>2</python><think>"
     assert ArpoTags().parse(text + rest, BOTH) == ArpoTags().parse(text, BOTH)
-
-
-def test_a_tool_that_a_string_cannot_fill_takes_json() -> None:
-    assert ArpoTags().parse('<add>{"a": 1, "b": 2.5}</add>', ALL) == call("add", a=1, b=2.5)
-    assert ArpoTags().parse("<now></now>", ALL) == call("now")
-    assert isinstance(ArpoTags().parse('<add>{"a": 1}</add>', ALL), Malformed)
-    assert isinstance(ArpoTags().parse('<add>{"a": 1, "b": 2} and more</add>', ALL), Malformed)
 
 
 @pytest.mark.parametrize("name", ["answer", "think", "result", "has space", "x" * 65])
