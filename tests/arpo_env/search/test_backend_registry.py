@@ -4,7 +4,6 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 from arpo_env import ToolEnv
 from arpo_env.cache import Cache
 from arpo_env.errors import ServiceError
-from arpo_env.search import LocalSearch, Passage, default_search, open_search, register_backend
+from arpo_env.search import Passage, default_search, open_search, register_backend
 from arpo_env.search import backends as registry
 from arpo_env.search.dense_search import DenseSearch, EmbeddingModel
 from tests.arpo_env.local_server import Call, LocalServer
@@ -38,12 +37,9 @@ def test_a_name_gets_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("prefix", ["", "local:"])
 def test_a_corpus_is_indexed_once_and_again_when_it_changes(corpus: Path, prefix: str) -> None:
     first = open_search(f"{prefix}{corpus}")
-    assert isinstance(first, LocalSearch)
     assert open_search(corpus) is first
     corpus.write_text(json.dumps({"title": "Polonium", "text": "Another element."}) + "\n")
-    second = open_search(str(corpus))
-    assert isinstance(second, LocalSearch)
-    assert [hit.title for hit in second.search_sync("element", 5)] == ["Polonium"]
+    assert [hit.title for hit in asyncio.run(open_search(corpus).search("element", 5))] == ["Polonium"]
 
 
 def test_processes_that_open_the_same_corpus_at_once_agree(corpus: Path) -> None:
@@ -101,10 +97,8 @@ def answer(call: Call) -> None:
     call.reply({"data": rows[::-1]} if call.seen.path == "/v1/embeddings" else {}, 200)
 
 
-@pytest.fixture
-def server() -> Iterator[LocalServer]:
-    with LocalServer(answer) as made:
-        yield made
+def sizes(server: LocalServer) -> list[int]:
+    return sorted(len(seen.json()["input"]) for seen in server.seen)
 
 
 def ids(search: DenseSearch, query: str, k: int = 2) -> list[str]:
@@ -120,26 +114,27 @@ def test_a_function_of_texts_is_enough_and_gives_one_vector_per_text() -> None:
         ids(DenseSearch(PASSAGES, lambda texts: np.ones((3, 2))), "king")
 
 
-def test_an_endpoint_embeds_in_batches_and_the_documents_once(server: LocalServer, monkeypatch: Any) -> None:
-    monkeypatch.setattr("arpo_env.search.dense_search._BATCH", 3)
-    model = EmbeddingModel("m", f"{server.address}/v1")
-    search = DenseSearch(PASSAGES, model.embed)
-
-    async def both() -> None:
+def test_an_endpoint_embeds_in_batches_and_the_documents_once_and_is_replayed(tmp_path: Path, monkeypatch: Any) -> None:
+    async def both(search: DenseSearch) -> None:
         await asyncio.gather(*(search.search(word, 1) for word in WORDS))
 
-    asyncio.run(both())
-    sizes = [len(seen.json()["input"]) for seen in server.seen]
-    assert sorted(sizes) == [1, 1, 1, 1, 1, 3]
-    assert ids(search, "river", 1) == ["river"]
-
-
-def test_recorded_vectors_are_replayed_without_a_server(tmp_path: Path) -> None:
+    monkeypatch.setattr("arpo_env.search.dense_search._BATCH", 3)
     with LocalServer(answer) as server:
         url = f"{server.address}/v1"
-        found = ids(DenseSearch(PASSAGES, EmbeddingModel("m", url, cache=Cache(tmp_path / "c.sqlite")).embed), "king")
+        search = DenseSearch(PASSAGES, EmbeddingModel("m", url, cache=Cache(tmp_path / "c.sqlite")).embed)
+        asyncio.run(both(search))
+        assert sizes(server) == [1, 1, 1, 1, 1, 3]
     replay = EmbeddingModel("m", url, cache=Cache(tmp_path / "c.sqlite", "replay"))
-    assert ids(DenseSearch(PASSAGES, replay.embed), "king") == found
+    assert ids(DenseSearch(PASSAGES, replay.embed), "river", 1) == ids(search, "river", 1) == ["river"]
+
+
+def test_an_environment_takes_the_model_by_name() -> None:
+    with LocalServer(answer) as server:
+        env = ToolEnv("arpo/ToolWorld-v0", embedding_model="m", model_url=f"{server.address}/v1")
+        env.reset(options={"index": 0})
+        assert '"name"' in env.step("<tool_search>a ship</tool_search>")[0]
+        assert sum(sizes(server)) == 1251
+        env.close()
 
 
 ODD = {"data": [{"index": 0, "embedding": [1.0]}, {"index": 1, "embedding": [1.0, 2.0]}]}
@@ -151,11 +146,3 @@ def test_a_server_that_answers_something_else_voids_the_sample(body: Any) -> Non
         model = EmbeddingModel("m", f"{server.address}/v1")
         with pytest.raises(ServiceError, match="embedding model m: answered"):
             asyncio.run(model.embed(["a"]))
-
-
-def test_an_environment_takes_the_model_by_name(server: LocalServer) -> None:
-    env = ToolEnv("arpo/ToolWorld-v0", embedding_model="m", model_url=f"{server.address}/v1")
-    env.reset(options={"index": 0})
-    assert '"name"' in env.step("<tool_search>a ship</tool_search>")[0]
-    assert sum(len(seen.json()["input"]) for seen in server.seen) == 1251
-    env.close()
