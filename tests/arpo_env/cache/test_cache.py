@@ -3,6 +3,7 @@
 import asyncio
 import json
 import pickle
+import shutil
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -63,8 +64,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_the_live_mode_neither_reads_nor_writes(file: Path) -> None:
-    call = Counted()
-    cache = Cache(file, mode="live")
+    cache, call = Cache(file, mode="live"), Counted()
     assert ask(cache, call) == ask(cache, call) == "answer"
     assert call.calls == 2
     assert not file.exists()
@@ -82,12 +82,12 @@ def test_a_replay_s_miss_says_what_was_missed_and_what_to_do(file: Path) -> None
     with pytest.raises(ServiceError, match=r"there is no file .*cache.sqlite to replay"):
         ask(Cache(file, mode="replay"), Counted())
     assert not file.exists()
-    ask(Cache(file), Counted())
+    ask(cache := Cache(file), Counted("one"))
+    assert ask(pickle.loads(pickle.dumps(cache)), Counted("other")) == "one"  # as between processes
     call = Counted()
     with pytest.raises(CacheMiss, match=r"no search of serper .*'who\?'.*mode=\"record\".*arpo cache import") as caught:
         ask(Cache(file, mode="replay"), call, query="who?")
-    assert isinstance(caught.value, ServiceError)
-    again = pickle.loads(pickle.dumps(caught.value))  # as between processes
+    again = pickle.loads(pickle.dumps(caught.value))
     assert (type(again), vars(again), again.args) == (CacheMiss, vars(caught.value), caught.value.args)
     assert call.calls == 0
 
@@ -113,48 +113,35 @@ def test_what_found_nothing_is_kept_for_an_hour(file: Path) -> None:
     assert ages == [("found", None), ("nothing", NOTHING_SECONDS)]
 
 
+async def together(cache: Cache, call: Counted, cancelled: int = -1) -> list[Any]:
+    """Ask for the same four times at once, of which one may be cancelled."""
+    asks = [asyncio.create_task(cache.through("search", "s", 1, {"query": "q"}, call)) for _ in range(4)]
+    await asyncio.sleep(0.03)
+    if cancelled >= 0:
+        asks[cancelled].cancel()
+    return list(await asyncio.gather(*asks, return_exceptions=True))
+
+
 def test_one_call_serves_all_who_ask_meanwhile(file: Path) -> None:
     cache, call = Cache(file), Counted(seconds=0.1)
-
-    async def main() -> list[Any]:
-        return list(await asyncio.gather(*(cache.through("search", "s", 1, {"query": "q"}, call) for _ in range(8))))
-
-    assert asyncio.run(main()) == asyncio.run(main()) == ["answer"] * 8
+    assert asyncio.run(together(cache, call)) == asyncio.run(together(cache, call)) == ["answer"] * 4
     assert call.calls == 1
 
 
 def test_all_who_wait_see_the_error_and_the_next_calls_again(file: Path) -> None:
-    cache, failing = Cache(file), Counted(seconds=0.05, error=ServiceError("s", "down"))
-
-    async def main() -> list[Any]:
-        asks = (cache.through("search", "s", 1, {"query": "q"}, failing) for _ in range(4))
-        return list(await asyncio.gather(*asks, return_exceptions=True))
-
-    assert [str(error) for error in asyncio.run(main())] == ["s: down"] * 4
-    assert failing.calls == 1
-    asyncio.run(main())  # nothing was stored
-    assert failing.calls == 2
+    cache, failing = Cache(file), Counted(seconds=0.1, error=ServiceError("s", "down"))
+    for calls in (1, 2):  # nothing was stored
+        assert [str(error) for error in asyncio.run(together(cache, failing))] == ["s: down"] * 4
+        assert failing.calls == calls
 
 
 @pytest.mark.parametrize("cancelled", [0, 1])
 def test_who_is_cancelled_cancels_no_other(file: Path, cancelled: int) -> None:
-    cache, call = Cache(file), Counted(seconds=0.1)
-
-    async def main() -> list[Any]:
-        asks = [asyncio.create_task(cache.through("search", "s", 1, {"query": "q"}, call)) for _ in range(3)]
-        await asyncio.sleep(0.03)
-        asks[cancelled].cancel()
-        return list(await asyncio.gather(*asks, return_exceptions=True))
-
-    answers = asyncio.run(main())
+    call = Counted(seconds=0.1)
+    answers = asyncio.run(together(Cache(file), call, cancelled))
     assert isinstance(answers.pop(cancelled), asyncio.CancelledError)
-    assert answers == ["answer"] * 2
+    assert answers == ["answer"] * 3
     assert call.calls == (2 if cancelled == 0 else 1)  # the first one called; another takes over
-
-
-def test_a_cache_travels_to_another_process_as_its_file(file: Path) -> None:
-    ask(cache := Cache(file), Counted("one"))
-    assert ask(pickle.loads(pickle.dumps(cache)), Counted("other")) == "one"
 
 
 def test_a_search_is_recorded_and_replayed_also_without_its_provider(file: Path) -> None:
@@ -170,17 +157,19 @@ def test_a_search_is_recorded_and_replayed_also_without_its_provider(file: Path)
         asyncio.run(other.search("unheard of", 5))
 
 
-def test_spellings_of_a_query_are_one_and_different_queries_stay_apart() -> None:
-    for one, other in (
-        ("“Capital of Peru”", "Capital  of\nPeru "),
-        ("Ｃａｐｉｔａｌ　of Peru", "CAPITAL OF PERU"),
-        ("Search Query: 'straße'", "STRASSE"),
-        ("Ame\u0301lie ｶﾞ", "Amélie ガ"),
-    ):
-        assert normalise_query(one) == normalise_query(other)
-    for one, other in (("C++", "C"), ("3.14", "314"), ("10²", "102"), ("1½ cups", "11/2 cups")):
-        assert normalise_query(one) != normalise_query(other)
-    assert normalise_query("search query here") == "search query here"
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("“Capital of Peru”", "Capital  of\nPeru ", True),
+        ("Ｃａｐｉｔａｌ　of Peru", "CAPITAL OF PERU", True),
+        ("Search Query: 'straße'", "STRASSE", True),
+        ("Ame\u0301lie ｶﾞ", "Amélie ガ", True),
+        *(("C++", "C", False), ("3.14", "314", False), ("10²", "102", False), ("1½ cups", "11/2 cups", False)),
+        ("search query here", "here", False),
+    ],
+)
+def test_spellings_of_a_query_are_one_and_different_queries_stay_apart(one: str, other: str, same: bool) -> None:
+    assert (normalise_query(one) == normalise_query(other)) is same
 
 
 PUBLISHED = {
@@ -197,37 +186,35 @@ def published(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_published_cache_replays_as_hits(tmp_path: Path, published: Path) -> None:
-    import_arpo_json(Cache(tmp_path / "c.sqlite"), published)
-    search = CachedSearch(open_search("recorded:bing-arpo"), Cache(tmp_path / "c.sqlite", mode="replay"))
-    hits = asyncio.run(search.search("Yuri Ozerov nationality", 5))
-    assert [hit.snippet for hit in hits] == ["A Russian film director.", "Born in 1921\nin Moscow."]
-    assert asyncio.run(search.search("x </search> <result>\nPage 1: y", 5)) == []
+def replayed_texts(source: Path) -> list[str]:
+    """The texts of a published cache, as the hits of its replay show them."""
+    file, queries = source.with_suffix(".sqlite"), json.loads(source.read_text(encoding="utf-8"))
+    import_arpo_json(Cache(file), source)
+    search = CachedSearch(open_search("recorded:bing-arpo"), Cache(file, mode="replay"))
+
+    async def main() -> list[str]:
+        found = [[hit.snippet for hit in await search.search(query, 10)] for query in queries]
+        return ["\n".join(f"Page {n}: {snippet}" for n, snippet in enumerate(snippets, 1)) for snippets in found]
+
     with pytest.raises(CacheMiss, match="bing-arpo"):
         asyncio.run(search.search("anything else", 5))
+    return asyncio.run(main())
+
+
+def test_a_published_cache_replays_as_hits_and_another_file_is_refused(published: Path) -> None:
+    first = PUBLISHED["Yuri Ozerov nationality"]
+    assert replayed_texts(published) == [first, first, ""]  # of equal queries the first is kept
+    for text in ("[1]", "{", '{"q": 1}'):
+        published.write_text(text, encoding="utf-8")
+        with pytest.raises(ValueError, match=r"search_cache\.json is not"):
+            import_arpo_json(Cache(published.with_suffix(".sqlite")), published)
 
 
 def test_the_published_cache_of_arpo_replays_whole(tmp_path: Path, shared: Path) -> None:
-    source = shared / "data" / "arpo" / "search_cache" / "search_cache.json"
-    found = import_arpo_json(Cache(tmp_path / "c.sqlite"), source)
-    assert (found.entries, found.records) == (1000, 1000)
-    search = CachedSearch(RecordedSearch("bing-arpo"), Cache(tmp_path / "c.sqlite", mode="replay"))
-
-    async def main() -> list[list[str]]:
-        return [[hit.snippet for hit in await search.search(query, 10)] for query in entries]
-
-    entries = json.loads(source.read_text(encoding="utf-8"))
-    for snippets, text in zip(asyncio.run(main()), entries.values(), strict=True):
-        shown = "\n".join(f"Page {number}: {snippet}" for number, snippet in enumerate(snippets, 1))
-        assert (shown or "No search results found.") == text
-
-
-@pytest.mark.parametrize("text", ["[1]", "{", '{"q": 1}'])
-def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "other.json"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(ValueError, match=r"other\.json is not"):
-        import_arpo_json(Cache(tmp_path / "c.sqlite"), path)
+    source = shutil.copy(shared / "data" / "arpo" / "search_cache" / "search_cache.json", tmp_path)
+    entries = list(json.loads(Path(source).read_text(encoding="utf-8")).values())
+    assert len(entries) == 1000
+    assert [text or "No search results found." for text in replayed_texts(Path(source))] == entries
 
 
 def test_an_export_comes_back_the_same(tmp_path: Path, published: Path) -> None:

@@ -3,7 +3,6 @@
 import multiprocessing
 import os
 import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -12,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import pytest
 
 from arpo_env import cache as module
 from arpo_env.cache import Cache, CacheError, Record, canonical
+from tests.arpo_env.forks import holds_in_a_child
 
 VALUE = "word " * 300
 RECORDER = """
@@ -75,8 +76,7 @@ def test_killed_writers_lose_no_acknowledged_write(file: Path, tmp_path: Path) -
     while not all(path.exists() and path.stat().st_size > 50 for path in told) and time.monotonic() < end:
         time.sleep(0.02)
     for writer in writers:
-        assert writer.pid
-        os.kill(writer.pid, signal.SIGKILL)
+        writer.kill()
         writer.join()
     counts = [path.stat().st_size for path in told]
     assert min(counts) > 50
@@ -84,23 +84,6 @@ def test_killed_writers_lose_no_acknowledged_write(file: Path, tmp_path: Path) -
     names = [f"{n}-{i}" for n, count in enumerate(counts) for i in range(count)]
     assert [name for name in names if not read(cache, name).startswith(f"{name} ")] == []
     assert sqlite3.connect(file).execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-
-
-def _open_and_write(file: Path, barrier: Any, name: int) -> None:
-    barrier.wait()
-    put(Cache(file), str(name))
-
-
-def test_processes_that_make_the_file_at_the_same_moment_agree(file: Path) -> None:
-    fork = multiprocessing.get_context("fork")
-    barrier = fork.Barrier(8)
-    processes = [fork.Process(target=_open_and_write, args=(file, barrier, name)) for name in range(8)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    assert [process.exitcode for process in processes] == [0] * 8
-    assert len(list(Cache(file).store.records())) == 8
 
 
 def test_threads_write_and_read_one_cache_and_an_open_replay_sees_it(file: Path) -> None:
@@ -129,21 +112,11 @@ def test_forks_amid_writes_lose_nothing(file: Path) -> None:
 
     thread = threading.Thread(target=write)
     thread.start()
-    children = []
     for number in range(10):
         time.sleep(0.02)
-        pid = os.fork()
-        if pid == 0:
-            try:
-                put(cache, f"c{number}")
-                os._exit(0)
-            finally:
-                os._exit(1)
-        children.append(pid)
-    statuses = [os.waitpid(pid, 0)[1] for pid in children]
+        assert holds_in_a_child(lambda name=f"c{number}": put(cache, name) is None)
     stop.set()
     thread.join()
-    assert statuses == [0] * 10
     kept = {record.request.split('"query":"')[1].rstrip('"}') for record in Cache(file).store.records()}
     assert kept == set(written) | {f"c{n}" for n in range(10)}
 
@@ -166,14 +139,10 @@ def test_after_the_end_or_close_the_file_alone_is_the_recording(file: Path, code
 
 @pytest.mark.parametrize("mode", ["record", "replay"])
 def test_a_file_of_something_else_is_named_and_kept(file: Path, mode: str, tmp_path: Path) -> None:
-    other = sqlite3.connect(tmp_path / "wages")
-    other.execute("CREATE TABLE wages (name TEXT)")
-    other.commit()
+    with sqlite3.connect(tmp_path / "wages") as other:
+        other.execute("CREATE TABLE wages (name TEXT)")
     wages = (tmp_path / "wages").read_bytes()
-    for content, said in (
-        (b"my thesis " * 1000, "not a cache .*nothing was deleted"),
-        (wages, "of another application"),
-    ):
+    for content, said in ((b"my thesis " * 1000, "not a cache .*nothing was deleted"), (wages, "another application")):
         file.write_bytes(content)
         with pytest.raises(CacheError, match=rf"cache\.sqlite is .*{said}"):
             read(Cache(file, mode=mode), "q")
@@ -216,36 +185,26 @@ def others() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def _replay(file: Path, answers: Any) -> None:
-    if os.geteuid() == 0:  # who may write anywhere
-        os.setgroups([])
-        os.setgid(65534)
-        os.setuid(65534)
+@contextmanager
+def another_user() -> Iterator[None]:
+    """One who may not write."""
+    before = os.geteuid()
+    if before == 0:  # who may write anywhere
+        os.seteuid(65534)
     try:
-        answers.put(read(Cache(file, mode="replay"), "q"))
-    except CacheError as error:
-        answers.put(str(error))
-
-
-def replay_as_another(file: Path) -> str:
-    """Look "q" up as a user who may not write; return the value or the error."""
-    fork = multiprocessing.get_context("fork")
-    answers = fork.SimpleQueue()
-    process = fork.Process(target=_replay, args=(file, answers))
-    process.start()
-    process.join()
-    assert process.exitcode == 0
-    return str(answers.get())
+        yield
+    finally:
+        os.seteuid(before)
 
 
 def test_a_replay_needs_no_permission_to_write(others: Path) -> None:
     file = others / "cache.sqlite"
-    cache = Cache(file)
-    put(cache, "q", "kept")
+    put(cache := Cache(file), "q", "kept")
     cache.close()
     file.chmod(0o444)
     others.chmod(0o555)
-    assert replay_as_another(file) == "kept"
+    with another_user():
+        assert read(Cache(file, mode="replay"), "q") == "kept"
     assert [path.name for path in others.iterdir()] == ["cache.sqlite"]
 
 
@@ -255,20 +214,17 @@ def test_fresh_records_that_can_not_be_read_are_no_silent_miss(others: Path) -> 
     shutil.copy(file, copy)
     shutil.copy(f"{file}-wal", f"{copy}-wal")
     others.chmod(0o555)
-    assert "copy.sqlite has recent records in copy.sqlite-wal" in replay_as_another(copy)
+    with another_user(), pytest.raises(CacheError, match=r"copy\.sqlite has recent records in copy\.sqlite-wal"):
+        read(Cache(copy, mode="replay"), "q")
     cache.close()
 
 
 def test_on_a_network_disk_each_record_is_in_the_file_at_once(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(Cache(file), "0", 0)  # as another machine did it, with a log
     mounts = f"22 1 0:21 / / rw - ext4 /dev/sda rw\n23 22 0:22 / {file.parent} rw - nfs4 host:/x rw"
-    real = Path.read_text
-    monkeypatch.setattr(
-        Path, "read_text", lambda self, *a, **k: mounts if self.name == "mountinfo" else real(self, *a, **k)
-    )
+    monkeypatch.setattr(Path, "read_text", lambda path, *_, **__: mounts)
     assert not module._on_network(Path("/run.sqlite"))
-    cache, beside = Cache(file), Cache(file)
-    for number in (1, 2):
-        put(cache if number == 1 else beside, str(number), number)
+    for number, cache in ((1, Cache(file)), (2, Cache(file))):
+        put(cache, str(number), number)
         assert values(file) == list(range(number + 1))
     assert not Path(f"{file}-wal").exists()
