@@ -4,17 +4,17 @@ import asyncio
 import gzip
 import logging
 import socket
-import threading
 import time
 import traceback
 import tracemalloc
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from arpo_env.event_loop import background_loop, run
+from arpo_env.event_loop import run
 from arpo_env.net import Http, Reply, ServiceError, strip_credentials
 from tests.arpo_env.forks import holds_in_a_child
 from tests.arpo_env.local_server import Call, LocalServer
@@ -36,23 +36,13 @@ def quick(**options: Any) -> Http:
     return Http("quick", **{"timeout": 0.8, "retries": 0, "pause": 0.01, **options})
 
 
-def test_event_loops_share_the_connections_and_need_no_threads() -> None:
+def test_event_loops_share_the_connections() -> None:
     async def some() -> None:
         await asyncio.gather(*(http.request("GET", server.address) for _ in range(10)))
 
-    def clients() -> set[threading.Thread]:
-        return {t for t in threading.enumerate() if t.name.startswith("arpo") and t.name != "arpo-resolve"}
-
-    background_loop()
-    before = clients()
-    with LocalServer(lambda call: call.reply({})) as server:
+    with LocalServer(lambda call: call.reply({})) as server, ThreadPoolExecutor(4) as threads:
         http = Http("x", connections=2)
-        loops = [threading.Thread(target=lambda: asyncio.run(some()), name="test-loop") for _ in range(4)]
-        for loop in loops:
-            loop.start()
-        assert clients() == before
-        for loop in loops:
-            loop.join()
+        list(threads.map(lambda _: asyncio.run(some()), range(4)))
         assert len(server.seen) == 40
         assert len(server.connections) <= 2
 
@@ -144,26 +134,29 @@ def test_a_gzip_bomb_is_not_unpacked(layers: int) -> None:
     assert peak < 10_000_000
 
 
-def garbage(call: Call) -> None:
-    call.write(bytes(range(256)) * 10)
-    call.handler.connection.shutdown(socket.SHUT_RDWR)
+def cut_off(content: bytes, **headers: str) -> Callable[[Call], None]:
+    """Write so much, and break off."""
+
+    def answer(call: Call) -> None:
+        if headers:
+            call.head(**headers)
+        call.write(content)
+        call.handler.connection.shutdown(socket.SHUT_RDWR)
+
+    return answer
 
 
-def truncated(call: Call) -> None:
-    call.head(Content_Length="1000")
-    call.write(b'{"a":')
-    call.handler.connection.shutdown(socket.SHUT_RDWR)
+BROKEN = {
+    "garbage": cut_off(bytes(range(256)) * 10),
+    "truncated": cut_off(b'{"a":', Content_Length="1000"),
+    "bad gzip": lambda call: call.reply(b"this is not packed", Content_Encoding="gzip"),
+}
 
 
-def bad_gzip(call: Call) -> None:
-    call.reply(b"this is not packed", Content_Encoding="gzip")
-
-
-@pytest.mark.parametrize("answer", [garbage, truncated, bad_gzip], ids=lambda answer: answer.__name__)
+@pytest.mark.parametrize("answer", BROKEN.values(), ids=BROKEN)
 def test_a_broken_answer_is_a_service_error(answer: Callable[[Call], None]) -> None:
     with LocalServer(answer) as server:
-        http = quick(retries=1, timeout=2)
-        error = failure(http, server.address)
+        error = failure(quick(retries=1, timeout=2), server.address)
         assert len(server.seen) == 2
     assert error.status is None
     assert "(2 tries)" in str(error)
