@@ -54,12 +54,9 @@ def _flashrag(name: str, number: int, answers: list[str]) -> dict[str, Any]:
 
 def _toolhop(number: int) -> dict[str, Any]:
     """A question of two hops; the names of its tools are those of all rows."""
-    town = {
-        "type": "object",
-        "properties": {"town": {"type": "string", "description": "Its name."}},
-        "required": ["town"],
-    }
-    text = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+    town, text = (
+        {"type": "object", "properties": {name: {"type": "string"}}, "required": [name]} for name in ("town", "text")
+    )
     found, letters = "Looks up who founded an invented town.", "Counts the letters of a text."
     tools = {
         "Who founded the town?": {"name": "town_lookup", "description": found, "parameters": town},
@@ -104,13 +101,9 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     "arpo/WebWalker-v0": [
         {
             **{"question": question, "answer": "2031年5月4日", "root_url": "https://example.org"},
-            "info": {"difficulty_level": level, "lang": "zh", "hop": "multi-source"},
+            "info": {"difficulty_level": level},
         }
-        for question, level in {
-            "虚构大学哪天开学？": "easy",
-            "虚构公司在哪一年成立？": "medium",
-            "When is it?": "hard",
-        }.items()
+        for question, level in (("虚构大学哪天开学？", "easy"), ("哪一年？", "medium"), ("When is it?", "hard"))
     ],
     "arpo/GAIA-v0": [
         {

@@ -3,7 +3,6 @@
 import json
 import random
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -18,7 +17,6 @@ from envs_registry.generated.bifurcation import (
     DEAD_END,
     NO_DOOR,
     BifurcationSource,
-    DoorWorld,
     State,
     WorldSettings,
     key_quality,
@@ -28,7 +26,6 @@ from envs_registry.generated.bifurcation import (
 from envs_registry.task import check_setup
 
 SPLITS = ("train", "test")
-Choose = Callable[[DoorWorld, State, random.Random], str]
 
 
 @st.composite
@@ -44,20 +41,6 @@ def knobs(draw: st.DrawFn) -> dict[str, Any]:
         "rule": draw(st.sampled_from(["fixed", "cue", "chance"])),
         "dead_ends": draw(st.sampled_from(["silent", "shown", "forgiving"])),
     }
-
-
-def wrong_door(world: DoorWorld, state: State, rng: random.Random) -> str:
-    room = world.rooms[state.room]
-    return next((door for door in room.doors if room.right and door != room.right), room.doors[0])
-
-
-def walked(world: DoorWorld, choose: Choose, rng: random.Random) -> tuple[State, list[str]]:
-    """Walk to the key; return the last state and what was seen."""
-    state, seen = world.start, list[str]()
-    while state.room < len(world.rooms):
-        state, text = world.enter(state, choose(world, state, rng), rng)
-        seen.append(text)
-    return state, seen
 
 
 @settings(max_examples=60, deadline=None)
@@ -88,54 +71,42 @@ def test_every_world_keeps_its_promises(options: dict[str, Any], seed: int, inde
 @given(knobs(), st.integers(0, 10**6))
 def test_splits_differ_and_share_what_can_be_learned(options: dict[str, Any], seed: int) -> None:
     options |= {"rule": "cue", "critical": 0}
-    meanings: list[dict[tuple[int, str], set[str]]] = []
+    meaning: dict[tuple[int, str], str] = {}
+    answers = []
     for split in ("train", "test"):
         source = BifurcationSource(split, seed=seed, **options)
-        meaning: dict[tuple[int, str], set[str]] = {}
-        for index in range(40):
-            for number, room in enumerate(source.world(index).rooms):
-                if room.cue:
-                    meaning.setdefault((number, room.cue), set()).add(room.right)
-        meanings.append(meaning)
-    train, test = meanings
-    assert all(len(doors) == 1 for doors in (*train.values(), *test.values()))
-    assert all(train[place] == test[place] for place in train.keys() & test.keys())
-    tasks = [[BifurcationSource(split, seed=seed, **options).task(i).answers for i in range(40)] for split in SPLITS]
-    assert tasks[0] != tasks[1]
+        answers.append([source.task(index).answers for index in range(40)])
+        for number, room in [pair for index in range(40) for pair in enumerate(source.world(index).rooms)]:
+            assert not room.cue or meaning.setdefault((number, room.cue), room.right) == room.right
+    assert answers[0] != answers[1]
 
 
-@pytest.mark.parametrize(("kind", "dead_ends"), [("silent", 0), ("shown", 2), ("forgiving", 1)])
-def test_wrong_doors_lead_to_dead_ends(kind: str, dead_ends: int) -> None:
+@pytest.mark.parametrize(
+    ("kind", "room", "text"), [("silent", 1, "room 2"), ("shown", 1, "dead end"), ("forgiving", 0, DEAD_END)]
+)
+def test_wrong_doors_lead_to_dead_ends(kind: str, room: int, text: str) -> None:
     world = BifurcationSource(dead_ends=kind).world(3)
-    rng = random.Random(0)
-    if kind == "forgiving":
-        state, text = world.enter(world.start, wrong_door(world, world.start, rng), rng)
-        assert (state, text) == (world.start, DEAD_END)
-    else:
-        state, seen = walked(world, wrong_door, rng)
-        assert sum(text.startswith(f"{DEAD_END} ") for text in seen) == dead_ends
-        assert world.reward(world.key_of(state)) == 0.0
+    first = world.rooms[0]
+    wrong = next(door for door in first.doors if door != first.right)
+    state, seen = world.enter(world.start, wrong, random.Random(0))
+    assert (state.room, state.right) == (room, 0)
+    assert seen.startswith(text)
 
 
 @pytest.mark.parametrize(("rule", "doors"), [("fixed", 1), ("cue", 2), ("chance", 5)])
 def test_rules_differ_in_what_can_be_learned(rule: str, doors: int) -> None:
     """Right doors of the first decision over tasks and seeds: one, one for each cue, or any."""
-    found = [
-        {BifurcationSource(seed=seed, rule=rule, choices=5).world(i).rooms[0].right for i in range(60)}
-        for seed in range(8)
-    ]
+    sources = [BifurcationSource(seed=seed, rule=rule, choices=5) for seed in range(8)]
+    found = [{source.world(index).rooms[0].right for index in range(60)} for source in sources]
     assert max(map(len, found)) == doors
-    if rule != "chance":
-        assert len(set().union(*found)) > doors  # another seed has another rule
+    assert rule == "chance" or len(set().union(*found)) > doors  # another seed has another rule
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"choices": 9}, "choices must be a whole number between 2 and 8, got 9"),
-        ({"slip": "much"}, r"slip must be a number between 0.0 and 1.0, got 'much'"),
         ({"level": "shrt"}, "the levels short, long-critical, long-many, stochastic; not 'shrt'; did you mean 'short'"),
-        ({"layout": "sprad"}, "not 'sprad'; did you mean 'spread'"),
         ({"decision": 2}, r"no option 'decision' \(did you mean 'decisions'\?\)"),
     ],
 )
@@ -159,25 +130,17 @@ def test_dense_rewards_are_shares_of_right_decisions_and_the_quality_of_an_episo
             world_of(setup)
 
 
-def states_of(world: DoorWorld) -> set[State]:
-    """Every state that can be reached."""
-    found, fresh = {world.start}, [world.start]
-    while fresh:
-        state = fresh.pop()
-        after = {to for door in "abch" for _, to, _ in world.outcomes(state, door)} - found
-        found |= after
-        fresh += after
-    return found
-
-
 @pytest.mark.parametrize(("dead_ends", "noise"), list(product(["silent", "shown", "forgiving"], [0.0, 0.4])))
 def test_outcomes_are_those_of_entering(dead_ends: str, noise: float) -> None:
     settings = WorldSettings(2, 3, 1, "spread", 0, dead_ends=dead_ends, noise=noise, slip=0.3)  # type: ignore[arg-type]
     world, rng = make_world(settings, 0, "test"), random.Random(0)
-    for state, door in product(sorted(states_of(world), key=str), "abh"):
-        outcomes = {(after, text): share for share, after, text in world.outcomes(state, door)}
-        drawn = Counter(world.enter(state, door, rng) for _ in range(400))
-        assert sum(outcomes.values()) == pytest.approx(1)
-        assert drawn.keys() <= outcomes.keys()
-        for outcome, share in outcomes.items():
-            assert drawn[outcome] / 400 == pytest.approx(share, abs=5 * (share * (1 - share) / 400) ** 0.5 + 1e-9)
+    states = [world.start]
+    for state in states:  # every one that can be reached
+        for door in "abch":
+            outcomes = {(after, text): share for share, after, text in world.outcomes(state, door)}
+            states += [after for after in dict.fromkeys(after for after, _ in outcomes) if after not in states]
+            drawn = Counter(world.enter(state, door, rng) for _ in range(400))
+            assert sum(outcomes.values()) == pytest.approx(1)
+            assert drawn.keys() <= outcomes.keys()
+            for outcome, share in outcomes.items():
+                assert drawn[outcome] / 400 == pytest.approx(share, abs=5 * (share * (1 - share) / 400) ** 0.5 + 1e-9)
