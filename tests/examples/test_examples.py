@@ -4,14 +4,13 @@ import ast
 import copy
 import re
 import statistics
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests import ready_processes
-from tests.arpo_env.chat_server import ChatServer, chat_server, saying
+from tests.arpo_env.chat_server import chat_server, saying
 from tests.conftest import tiny_llama
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -85,69 +84,29 @@ def test_an_advantage_of_ones_own_is_trained_with(tiny_policy: Path, isolation: 
     assert advantages == [reward - statistics.median(rewards) for reward in rewards]
 
 
-@pytest.fixture
-def endpoint() -> Iterator[ChatServer]:
-    """An endpoint whose model calls the tool, and then says that the answer is 42."""
+def test_an_endpoint_is_evaluated(served_model: Path, isolation: str, tmp_path: Path) -> None:
+    """Its model calls the tool, and then says that the answer is 42."""
     turns = ("<think>I compute.</think><python>6 * 7</python>", "<think>So.</think><answer>\\boxed{42}</answer>")
 
     def answer(body: dict[str, Any]) -> tuple[int, Any]:
         return saying(turns["<result>" in body["messages"][-1]["content"]])(body)
 
     with chat_server(answer) as server:
-        yield server
-
-
-def test_an_endpoint_is_evaluated(served_model: Path, isolation: str, tmp_path: Path, endpoint: ChatServer) -> None:
-    words = ("--url", endpoint.address, "--name", "m", "--tasks", "2")
-    out = run("14_evaluate_an_endpoint.py", tmp_path, *words)
+        words = ("--url", server.address, "--name", "m", "--tasks", "2")
+        out = run("14_evaluate_an_endpoint.py", tmp_path, *words)
     assert re.search(r"^m: 0\.00 \[0\.00, 0\.\d+\] on 2 tasks$", out, re.MULTILINE)
     assert (tmp_path / "evals" / "endpoint" / "results.json").is_file()
     assert out.count("-> 42 (wrong)") == 2
-    assert {body["model"] for body in endpoint.bodies} == {"m"}
+    assert {body["model"] for body in server.bodies} == {"m"}
 
 
-@pytest.fixture(scope="module")
-def calling_policy(tokenizer: Any, isolation: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model with Qwen2.5's chat template that has learned to write one tool call and then an answer."""
-    import gymnasium as gym
-    import torch
+def test_plain_trl_plays_an_environment(tokenizer: Any, isolation: str, tmp_path: Path) -> None:
+    """With a random model that has Qwen2.5's chat template; tests/adapters/test_trl.py makes calls."""
     from trl.chat_template_utils import qwen2_5_chat_template
 
     tokenizer = copy.deepcopy(tokenizer)
     tokenizer.chat_template = qwen2_5_chat_template
-    model = tiny_llama(len(tokenizer))
-    env: Any = gym.make("arpo/Arithmetic-v0", level=3, protocol="hermes")
-    call = '<tool_call>\n{"name": "python", "arguments": {"code": "6 * 7"}}\n</tool_call>'
-    said = [
-        {"role": "assistant", "content": call},
-        {"role": "tool", "name": "python", "content": "42"},
-        {"role": "assistant", "content": "\\boxed{42}"},
-    ]
-    optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
-    for step in range(80):
-        messages = env.messages(env.tasks.task(step % 8))
-        ids = tokenizer.apply_chat_template([*messages, *said], tools=env.schemas, return_dict=False)
-        prompt = tokenizer.apply_chat_template(
-            messages, tools=env.schemas, add_generation_prompt=True, return_dict=False
-        )
-        x = torch.tensor([ids])
-        labels = x.clone()
-        labels[0, : len(prompt)] = -100
-        loss = model(x, labels=labels).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    env.close()
-    folder = tmp_path_factory.mktemp("calling-policy")
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
-def test_plain_trl_plays_an_environment(calling_policy: Path, isolation: str, tmp_path: Path) -> None:
-    out = run("15_use_plain_trl.py", tmp_path, MODEL=str(calling_policy), STEPS="1")
-    calls = float(re.findall(r"'tools/call_frequency': '?([\d.]+)", out)[-1])
-    failures = float(re.findall(r"'tools/failure_frequency': '?([\d.]+)", out)[-1])
-    assert calls > 0
-    assert failures < 1
+    for part in (tokenizer, tiny_llama(len(tokenizer))):
+        part.save_pretrained(tmp_path / "model")
+    out = run("15_use_plain_trl.py", tmp_path, MODEL=str(tmp_path / "model"), STEPS="1")
     assert re.search(r"'rewards/environment_reward/mean': '?-?\d", out)

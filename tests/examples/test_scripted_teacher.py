@@ -1,10 +1,11 @@
 """The scripted teacher of examples/: what it says is what `arpo synth` sorts."""
 
-import importlib.util
 import json
+import runpy
 import threading
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,19 +17,8 @@ from envs_registry import load_source
 SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "scripted_teacher.py"
 
 
-@pytest.fixture(scope="module")
-def script() -> Any:
-    spec = importlib.util.spec_from_file_location("scripted_teacher", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_direct_questions_questions_for_the_tool_and_wrong_answers(
-    script: Any, served_model: Path, tmp_path: Path
-) -> None:
+def test_direct_questions_questions_for_the_tool_and_wrong_answers(served_model: Path, tmp_path: Path) -> None:
+    script = SimpleNamespace(**runpy.run_path(str(SCRIPT)))
     options: dict[str, Any] = {"level": 2, "world_size": 200}
     teacher = script.Teacher(load_source("multihop", **options), 20)
     with script.Server(("127.0.0.1", 0), script.handler(teacher)) as server:

@@ -123,10 +123,10 @@ def test_each_part_is_started_where_it_belongs(
     assert serve.after("--tensor-parallel-size") == str(len(gpus[1].split(",")))
     for number, node in enumerate(training):
         words = ranks[node]
-        assert words.after("--machine-rank") == str(number)
-        assert words.after("--num-machines") == str(len(training))
-        assert words.after("--num-processes") == str(len(training) * len(gpus[0].split(",")))
-        assert words.after("--main-process-ip") == "n0"
+        processes = len(training) * len(gpus[0].split(","))
+        told = {"machine-rank": number, "num-machines": len(training), "num-processes": processes}
+        for flag, value in {**told, "main-process-ip": "n0"}.items():
+            assert words.after(f"--{flag}") == str(value)
         assert f"vllm_server_base_url=http://{server}:8000" in words.words
     names = [f"n{len(training) + number}" for number in range(sandbox_nodes)]
     assert sorted(boxes) == names
@@ -177,18 +177,14 @@ def test_a_job_that_is_ended_leaves_nothing(slurm: FakeSlurm) -> None:
     assert slurm.servers_are_gone()
 
 
-@pytest.mark.parametrize(
-    ("restarts", "checkpoint", "resumed"), [("1", True, True), ("1", False, False), ("0", True, False)]
-)
-def test_a_requeued_job_goes_on_from_its_checkpoint(
-    slurm: FakeSlurm, tmp_path: Path, restarts: str, checkpoint: bool, resumed: bool
-) -> None:
-    if checkpoint:
-        (tmp_path / "run" / "checkpoint-4").mkdir(parents=True)
-        (tmp_path / "run" / "checkpoint-4" / "trainer_state.json").touch()
+@pytest.mark.parametrize(("restarts", "name"), [("1", "checkpoint-4"), ("1", "other"), ("0", "checkpoint-4")])
+def test_a_requeued_job_goes_on_from_its_checkpoint(slurm: FakeSlurm, tmp_path: Path, restarts: str, name: str) -> None:
+    (tmp_path / "run" / name).mkdir(parents=True)
+    (tmp_path / "run" / name / "trainer_state.json").touch()
     given = job(1, SLURM_RESTART_COUNT=restarts, OUTPUT=str(tmp_path / "run"))
     status, _, steps = slurm.run("train.sbatch", **given)
     assert status == 0
+    resumed = (restarts, name) == ("1", "checkpoint-4")
     assert {"--resume" in step.words for step in steps if step.program == "arpo"} == {resumed}
 
 
