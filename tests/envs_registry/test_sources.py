@@ -33,17 +33,29 @@ def test_arithmetic_splits_never_share_a_problem() -> None:
     assert min(map(len, problems)) > 550  # and they hardly repeat themselves
 
 
+def test_arithmetic_mixes_levels() -> None:
+    assert [load_source("arithmetic", level="2,4").task(i).level for i in range(4)] == ["2", "4", "2", "4"]
+
+
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("name", "options", "words"),
     [
-        *(({"split": "dev"}, "splits train and test"), ({"level": "hard"}, "levels 1, 2, 3, 4, 5, 6")),
-        *(({"limit": 0}, "at least 1"), ({"shuffle": True}, "endless and cannot be shuffled")),
+        ("arithmetic", {"split": "dev"}, "splits train and test"),
+        ("arithmetic", {"level": "hard"}, "levels 1, 2, 3, 4, 5, 6"),
+        ("arithmetic", {"notes": 0}, "notes must be a whole number from 1 to 7"),
+        ("arithmetic", {"notes": 8}, "notes must be a whole number from 1 to 7"),
+        *(("arithmetic", {"limit": 0}, "at least 1"), ("arithmetic", {"shuffle": True}, "endless")),
+        ("multihop", {"level": 5}, "2, 3, 4, 'mixed'"),
+        *(("multihop", {"split": "dev"}, "train and test"), ("multihop", {"world_size": 10}, "200 to 50,000")),
+        ("bifurcation", {"choices": 9}, "choices must be a whole number between 2 and 8, got 9"),
+        ("bifurcation", {"slip": "much"}, r"slip must be a number between 0\.0 and 1\.0, got 'much'"),
+        ("bifurcation", {"level": "shrt"}, "long-many, stochastic; not 'shrt'; did you mean 'short'"),
+        ("bifurcation", {"decision": 2}, r"no option 'decision' \(did you mean 'decisions'\?\)"),
     ],
 )
-def test_arithmetic_mixes_levels_and_refuses_what_it_has_not(options: dict[str, object], words: str) -> None:
-    assert [load_source("arithmetic", level="2,4").task(i).level for i in range(4)] == ["2", "4", "2", "4"]
+def test_a_generator_refuses_what_it_has_not(name: str, options: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        load_source("arithmetic", **options)  # type: ignore[arg-type]
+        load_source(name, **options)
 
 
 def test_limit_and_shuffle(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arpo_env import ToolEnv
-from envs_registry import load_source
 from envs_registry.generated.bifurcation import (
     DEAD_END,
     NO_DOOR,
@@ -100,19 +99,6 @@ def test_rules_differ_in_what_can_be_learned(rule: str, doors: int) -> None:
     found = [{source.world(index).rooms[0].right for index in range(60)} for source in sources]
     assert max(map(len, found)) == doors
     assert rule == "chance" or len(set().union(*found)) > doors  # another seed has another rule
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"choices": 9}, "choices must be a whole number between 2 and 8, got 9"),
-        ({"level": "shrt"}, "the levels short, long-critical, long-many, stochastic; not 'shrt'; did you mean 'short'"),
-        ({"decision": 2}, r"no option 'decision' \(did you mean 'decisions'\?\)"),
-    ],
-)
-def test_bad_knobs_name_what_is_valid(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        load_source("bifurcation", **options)
 
 
 def test_dense_rewards_are_shares_of_right_decisions_and_the_quality_of_an_episode() -> None:

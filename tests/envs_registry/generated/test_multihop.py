@@ -5,7 +5,6 @@ import time
 
 import pytest
 
-from envs_registry import load_source
 from envs_registry.generated.multihop import Chain, Compare, Form, Meet, MultiHopSource, World
 
 
@@ -92,12 +91,3 @@ def test_ten_thousand_tasks_are_quick_and_all_different() -> None:
     questions = [small.task(index).question for index in range(700)]
     assert 250 < len(set(questions)) < 700  # a world that has no more questions repeats some
     assert again.task(20).question == questions[20]
-
-
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [({"level": 5}, "2, 3, 4, 'mixed'"), ({"split": "dev"}, "train and test"), ({"world_size": 10}, "200 to 50,000")],
-)
-def test_an_option_it_does_not_have_is_refused(options: dict[str, object], told: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(told)):
-        load_source("multihop", **options)  # type: ignore[arg-type]
