@@ -70,7 +70,7 @@ def fold_thought(focus: str = "") -> str:
 
 @pytest.mark.parametrize(("content", "arguments"), [(" the names ", {"focus": "the names"}), ("", {})])
 def test_deepagents_fold_has_a_tag_of_its_own(content: str, arguments: dict[str, str]) -> None:
-    """Memories in it are read by tests/arpo_env/test_folding.py."""
+    """Memories in it are read by tests/arpo_env/tools/test_tool_search.py."""
     protocol, schema = make_protocol("deepagent"), function_schema(fold_thought)
     turn = f"<think>It is long. <fold_thought>{content}</fold_thought>"
     assert protocol.parse(turn, [schema]) == ToolCalls((ToolCall("fold_thought", arguments),))
