@@ -3,8 +3,9 @@
 import time
 
 import pytest
+from sandbox_under_test import values
 
-from sandbox import Sandbox, SyncInterpreter
+from sandbox import Sandbox
 
 WITHIN = 15.0
 
@@ -63,15 +64,6 @@ area[:3], area.size(), isinstance(area, mmap.mmap), len(private), found
 """,
         "(b'ab\\x00', 8388608, True, 4096, True)",
     ),
-    "subprocess": (
-        """
-import subprocess, sys
-first = subprocess.run([sys.executable, "-c", "print(input())"], input="text", capture_output=True, text=True).stdout
-second = subprocess.run(["/bin/sh", "-c", "echo $((6 * 7)) > made; read x < made; echo $x"], capture_output=True)
-first, second.stdout
-""",
-        "('text\\n', b'42\\n')",
-    ),
 }
 
 
@@ -89,12 +81,6 @@ def test_a_program_works_before_and_after_a_fork(isolated: Sandbox, name: str) -
                 assert (again.status, again.value, again.stderr) == ("ok", expected, ""), again
 
 
-def values(sessions: list[SyncInterpreter], code: str) -> list[str | None]:
-    executions = [session.run(code, timeout=WITHIN) for session in sessions]
-    assert [execution.status for execution in executions] == ["ok"] * len(executions), executions
-    return [execution.value for execution in executions]
-
-
 def test_a_database_that_is_open_is_read_on_in_each_and_can_be_opened_anew(isolated: Sandbox) -> None:
     setup = "import sqlite3\nbase = sqlite3.connect('base.db')\nbase.execute('create table t (n)'); base.commit()"
     with isolated.interpreter_sync(setup) as python:
@@ -108,43 +94,30 @@ def test_a_database_that_is_open_is_read_on_in_each_and_can_be_opened_anew(isola
         assert found == [f"[(7,), ({number},)]" for number in range(3)]
 
 
-BLOCKED_IN_PRINT = """
-import sys, threading, time
+BUSY_THREADS = {
+    "blocked in print to stdout": "for _ in range(300): print('x' * 5000)",
+    "blocked in print to stderr": "for _ in range(300): print('x' * 5000, file=sys.stderr)",
+    "with locks of the library": "while True: log.warning('y' * 100); box.put(1); box.get()",
+}
+
+
+@pytest.mark.parametrize("work", BUSY_THREADS.values(), ids=BUSY_THREADS)
+def test_a_fork_while_threads_are_busy(isolated: Sandbox, work: str) -> None:
+    code = f"""
+import io, logging, queue, sys, threading, time
+log = logging.getLogger("x"); log.addHandler(logging.StreamHandler(io.StringIO()))
+box, mine = queue.Queue(), [1]
 def talk():
     time.sleep(0.1)
-    for _ in range(1000): print("x" * 5000, file=sys.STREAM)
-mine = [1]
-threading.Thread(target=talk, daemon=True).start()
+    {work}
+for _ in range(3): threading.Thread(target=talk, daemon=True).start()
 """
-
-
-@pytest.mark.parametrize("stream", ["stdout", "stderr"])
-def test_a_fork_while_a_thread_is_blocked_in_print(isolated: Sandbox, stream: str) -> None:
     with isolated.interpreter_sync() as python:
-        execution = python.run(BLOCKED_IN_PRINT.replace("STREAM", stream), timeout=5)
-        assert execution.status == "ok", execution
+        assert python.run(code, timeout=5).status == "ok"
         time.sleep(0.5)
-        copies = python.fork(2)
-        for copy in copies:
-            found = copy.run("print('heard'); mine.append(2); mine", timeout=5)
-            assert (found.status, found.value) == ("ok", "[1, 2]"), found
-            assert found.stdout.endswith("heard\n"), found  # what the thread had not got rid of may stand before it
-            copy.close()
-        assert python.run("mine", timeout=5).value == "[1]"
-
-
-def test_a_fork_while_a_thread_holds_locks_of_the_library(isolated: Sandbox) -> None:
-    code = """
-import io, logging, queue, threading, time
-log = logging.getLogger("x"); log.addHandler(logging.StreamHandler(io.StringIO()))
-box = queue.Queue()
-def work():
-    while True: log.warning("y" * 100); box.put(1); box.get()
-for _ in range(3): threading.Thread(target=work, daemon=True).start()
-time.sleep(0.05)
-"""
-    with isolated.interpreter_sync() as python:
-        assert python.run(code).status == "ok"
-        for copy in python.fork(3):
+        for copy in python.fork(2):
             with copy:
-                assert copy.run("log.warning('z'); print('heard')", timeout=5).stdout == "heard\n"
+                found = copy.run("log.warning('z'); print('heard'); mine.append(2); mine", timeout=5)
+                assert (found.status, found.value) == ("ok", "[1, 2]"), found
+                assert found.stdout.endswith("heard\n"), found  # what a thread had not got rid of may stand before it
+        assert python.run("mine", timeout=5).value == "[1]"

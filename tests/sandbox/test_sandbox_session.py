@@ -5,26 +5,17 @@ import pytest
 from sandbox import Sandbox, SessionLost, SyncInterpreter
 
 
-def test_the_last_expression_is_the_value(python: SyncInterpreter) -> None:
+def test_the_last_expression_is_the_value_and_the_next_underscore_unless_it_is_none(python: SyncInterpreter) -> None:
     execution = python.run("print('out')\n'a' + 'b'")
     assert (execution.stdout, execution.value, execution.status) == ("out\n", "'ab'", "ok")
-    assert execution.text == "out\n'ab'"
-
-
-def test_none_is_not_shown_and_underscore_is_the_last_value(python: SyncInterpreter) -> None:
-    assert python.run("None").value is None
-    assert python.run("40 + 2").value == "42"
-    assert python.run("x = 1").value is None
-    assert python.run("_ + 1").value == "43"
+    assert [python.run(code).value for code in ("None", "x = 1", "_ + 'c'")] == [None, None, "'abc'"]
 
 
 def test_a_traceback_shows_the_users_frames_with_their_source_and_nothing_else(python: SyncInterpreter) -> None:
     python.run("import json\ndef load(text):\n    return json.loads(text)")
     execution = python.run("load('{')")
-    assert execution.status == "error"
-    assert execution.alive
-    assert execution.error is not None
-    lines = execution.error.splitlines()
+    assert (execution.status, execution.alive) == ("error", True)
+    lines = str(execution.error).splitlines()
     assert lines[0] == "Traceback (most recent call last):"
     assert [line.strip() for line in lines if line.startswith("  File")] == [
         'File "<cell 2>", line 1, in <module>',
@@ -32,13 +23,7 @@ def test_a_traceback_shows_the_users_frames_with_their_source_and_nothing_else(p
     ]
     assert "    return json.loads(text)" in lines
     assert lines[-1].startswith("json.decoder.JSONDecodeError: ")
-
-
-def test_a_syntax_error_is_an_error_of_the_cell(python: SyncInterpreter) -> None:
-    execution = python.run("x = = 1")
-    assert execution.status == "error"
-    assert "SyntaxError" in str(execution.error)
-    assert 'File "<cell 1>", line 1' in str(execution.error)
+    assert 'File "<cell 3>", line 2' in str(python.run("1\nx = = 1").error)
 
 
 @pytest.mark.parametrize(
@@ -50,6 +35,7 @@ def test_a_syntax_error_is_an_error_of_the_cell(python: SyncInterpreter) -> None
         "raise ExceptionGroup('many', [ValueError('one'), TypeError('two')])",
         "def f(): f()\nf()",
         "x = 1\0",
+        "x = = 1",
     ],
 )
 def test_whatever_is_raised_is_reported_and_the_session_goes_on(python: SyncInterpreter, code: str) -> None:
@@ -81,12 +67,6 @@ def test_exit_ends_the_cell_and_keeps_the_session(python: SyncInterpreter, code:
     assert "EOFError" in str(python.run("input()").error)
 
 
-def test_the_child_of_os_fork_does_not_become_a_second_session(python: SyncInterpreter) -> None:
-    code = "import os\npid = os.fork()\nif pid: os.waitpid(pid, 0)\nprint('here', pid > 0)"
-    assert sorted(python.run(code).stdout.splitlines()) == ["here False", "here True"]
-    assert python.run("2 + 2").value == "4"
-
-
 def test_classes_can_be_pickled_and_main_is_the_session(python: SyncInterpreter) -> None:
     code = "import pickle\nclass C: pass\nc = pickle.loads(pickle.dumps(C()))\ntype(c) is C, __name__"
     assert python.run(code).value == "(True, '__main__')"
@@ -99,11 +79,7 @@ def test_a_written_module_can_be_imported(python: SyncInterpreter) -> None:
 
 
 def test_hashes_are_the_same_in_every_session(sandbox: Sandbox) -> None:
-    hashes = set()
-    for _ in range(2):
-        with sandbox.interpreter_sync() as python:
-            hashes.add(python.run("hash('arpo')").value)
-    assert len(hashes) == 1
+    assert len({sandbox.run_sync("hash('arpo')").value for _ in range(2)}) == 1
 
 
 def test_setup_runs_first_and_is_not_counted(sandbox: Sandbox) -> None:
@@ -122,9 +98,3 @@ def test_a_closed_session_can_be_closed_again_but_not_run(sandbox: Sandbox) -> N
 
 def test_long_code_is_no_problem(python: SyncInterpreter) -> None:
     assert python.run(f"text = {'x' * (3 << 20)!r}\nlen(text)").value == str(3 << 20)
-
-
-def test_the_working_directory_is_writable_and_temporary_files_work(python: SyncInterpreter) -> None:
-    code = "import tempfile, os\nf = tempfile.NamedTemporaryFile('w+')\nf.write('x'); f.flush()\n"
-    code += "os.path.getsize(f.name), os.path.samefile(f.name, os.path.basename(f.name))"
-    assert python.run(code).value == "(1, True)"
