@@ -52,6 +52,17 @@ def served(inner: Sandbox, **options: Any) -> Iterator[str]:
     thread.join()
 
 
+def containers_of(client: int) -> list[Any]:
+    """The Docker containers of a program with this process id."""
+    import docker
+
+    engine = docker.from_env()
+    label = f"arpo.sandbox.client={client}"
+    found = engine.containers.list(all=True, filters={"label": label}, ignore_removed=True)
+    engine.close()
+    return list(found)
+
+
 def processes_of(sandbox: Sandbox) -> list[int]:
     """The processes of a sandbox's first container as this machine sees them: the supervisor, and all below it."""
     if sandbox.backend == "command":
