@@ -1,7 +1,6 @@
 """The supervisor's event loop: order of timers, cancelling, descriptors, and callbacks that fail."""
 
 import os
-import socket
 
 import pytest
 
@@ -37,28 +36,6 @@ def test_a_descriptor_that_is_not_watched_any_more_is_left_alone() -> None:
     assert len(seen) == 1
     for fd in (first, to_first, second, to_second):
         os.close(fd)
-
-
-def test_both_directions_of_a_descriptor_are_watched_apart() -> None:
-    loop, seen = EventLoop(), list[str]()
-    one, other = socket.socketpair()
-
-    def write() -> None:
-        seen.append("written")
-        loop.remove_writer(one.fileno())
-        loop.remove_writer(one.fileno())  # does nothing
-        other.send(b"x")
-
-    def read() -> None:
-        seen.append("read")
-        loop.add_writer(one.fileno(), loop.stop)
-        loop.remove_reader(one.fileno())
-
-    with one, other:
-        loop.add_reader(one.fileno(), read)
-        loop.add_writer(one.fileno(), write)
-        loop.run_forever()
-    assert seen == ["written", "read"]
 
 
 def test_a_callback_that_fails_does_not_end_the_loop(capsys: pytest.CaptureFixture[str]) -> None:

@@ -111,13 +111,6 @@ def test_a_session_that_dies_in_its_fork_says_so(python: SyncInterpreter) -> Non
     assert python.run("1").status == "killed"
 
 
-def test_a_copy_that_dies_at_birth_is_a_fork_error(python: SyncInterpreter) -> None:
-    python.run("import os\npid = os.getpid()\nos.register_at_fork(after_in_child=lambda: os._exit(9))")
-    with pytest.raises(ForkError):
-        python.fork(2)
-    assert python.run("os.getpid() == pid").value == "True"
-
-
 def test_a_tree_of_depth_ten_outlives_its_ancestors(python: SyncInterpreter) -> None:
     python.run("path = ''\ngo = (number for number in range(1000))\nopen('file', 'w').write('root')")
     level = [python]
@@ -155,12 +148,3 @@ def test_forks_in_a_line_have_an_end_that_is_said(isolated: Sandbox) -> None:
     assert line[-1].run("x").value == "15"
     for session in line:
         session.close()
-
-
-def test_one_session_can_be_forked_any_number_of_times(isolated: Sandbox) -> None:
-    with isolated.interpreter_sync("x = 0") as origin:
-        for number in range(40):
-            (copy,) = origin.fork(1)
-            assert copy.run("x").value == str(number)
-            copy.close()
-            origin.run("x += 1")

@@ -1,5 +1,6 @@
 """What happens to code that does not come to an end by itself, or takes too much; more of it is in `attacks`."""
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -35,11 +36,8 @@ def test_waiting_is_interrupted_too(python: SyncInterpreter, code: str) -> None:
 
 def test_long_output_keeps_head_and_tail(python: SyncInterpreter) -> None:
     execution = python.run("print('head'); print('x' * 300_000); print('tail')")
-    assert execution.status == "ok"
-    assert execution.truncated
-    assert execution.stdout.startswith("head\n")
-    assert execution.stdout.endswith("tail\n")
-    assert "bytes left out" in execution.stdout
+    assert (execution.status, execution.truncated) == ("ok", True)
+    assert re.fullmatch(r"head\nx+\n.* bytes left out.*\nx+\ntail\n", execution.stdout)
     assert len(execution.stdout) < 70_000
 
 
@@ -99,5 +97,3 @@ def test_the_end_of_the_process_is_told_with_what_it_had_printed(python: SyncInt
     execution = python.run("import os\nprint('last words')\nos._exit(3)")
     assert (execution.status, execution.alive, execution.stdout) == ("killed", False, "last words\n")
     assert "exit code 3" in str(execution.error)
-    with pytest.raises(SessionLost):
-        python.run("1")
