@@ -1,6 +1,5 @@
 """The pretended GPU itself: it refuses what CUDA refuses, and counts what CUDA waits for."""
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -53,43 +52,3 @@ def test_a_wait_is_noted_with_its_line(x: torch.Tensor, asks: Maker, kinds: list
         asks(x)
     assert [wait.kind for wait in seen] == kinds
     assert all(wait.lines[0].startswith("tests/pretended/test_device.py:") for wait in seen)
-
-
-def _half(x: torch.Tensor, before: bool, after: bool, keep: bool = False) -> torch.Tensor:
-    """Halve on a stream of its own; say whether it waits, is waited for, and keeps the memory of what it reads."""
-    stream = torch.cuda.Stream()
-    if before:
-        stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        half = x / 2
-    if keep:
-        x.record_stream(stream)
-    if after:
-        torch.cuda.current_stream().wait_event(stream.record_event())
-    return half
-
-
-@pytest.mark.parametrize(
-    ("use", "race"),
-    [
-        (lambda x: ((half := _half(x + 1, before=True, after=True)), half + 1), None),
-        (
-            lambda x: ((y := x + 1), _half(y, before=False, after=True)),
-            "div on stream .* does not wait for .* on stream",
-        ),
-        (lambda x: _half(x, before=True, after=False) + 1, "add on stream .* does not wait for aten::div"),
-        (lambda x: (_half(x, before=True, after=False), x.add_(1)), "add_ on stream .* does not wait for aten::div"),
-        (lambda x: (_half(x, before=True, after=False), torch.cuda.synchronize(), x.add_(1)), None),
-        (lambda x: _half(x + 1, before=True, after=False), "div on stream .* may still run when"),
-        (lambda x: _half(x + 1, before=True, after=False, keep=True), None),
-    ],
-)
-def test_streams_that_do_not_wait_for_each_other_are_noticed(
-    x: torch.Tensor, use: Maker, race: str | None, ordered: list[str]
-) -> None:
-    kept = use(x)
-    assert (race is None) == (not ordered), ordered
-    assert race is None or any(re.search(race, one) for one in ordered)
-    ordered.clear()
-    del kept
-    ordered.clear()

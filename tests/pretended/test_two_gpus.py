@@ -16,10 +16,11 @@ from arpo_trainer.preference.dpo_run import make_pair_trainer
 from arpo_trainer.preference.pairs import PreferencePair
 from arpo_trainer.sft.sft_trainer import make_trainer
 from benchmarks.laboratory.tiny_model import tiny_tokenizer
+from tests.arpo_trainer.quick_settings import QUICK
 from tests.pretended.world import Run, learn_to_walk, walks, weights_of
 
-QUICK: dict[str, Any] = {"max_steps": 2, "learning_rate": 1e-3, "bf16": False, "gradient_checkpointing": False}
-QUICK |= {"report_to": [], "disable_tqdm": True, "save_strategy": "no", "model_init_kwargs": {"dtype": "float32"}}
+SETTINGS = QUICK | {"max_steps": 2, "learning_rate": 1e-3, "per_device_train_batch_size": 4, "max_length": None}
+SETTINGS |= {"report_to": [], "model_init_kwargs": {"dtype": "float32"}}
 
 
 def trained(policy: Path, folder: Path) -> list[Any]:
@@ -33,15 +34,14 @@ def cold_started(policy: Path, folder: Path) -> list[Any]:
 
 
 def fine_tuned(policy: Path, folder: Path) -> list[Any]:
-    args = SFTConfig(str(folder), max_length=None, per_device_train_batch_size=4, **QUICK)
-    trainer = make_trainer(str(policy), tiny_tokenizer(), walks(8), args)
+    trainer = make_trainer(str(policy), tiny_tokenizer(), walks(8), SFTConfig(str(folder), **SETTINGS))
     trainer.train()
     return [trainer.model]
 
 
 def preferred(policy: Path, folder: Path) -> list[Any]:
     pairs = [PreferencePair("t", [1, 5, 6], 0, [7, 8 + n, 9], [1, 0, 1], [10, 11], [1, 1], 1.0, 0.0) for n in range(8)]
-    args = DPOConfig(str(folder), max_length=None, per_device_train_batch_size=4, remove_unused_columns=False, **QUICK)
+    args = DPOConfig(str(folder), remove_unused_columns=False, **SETTINGS)
     trainer = make_pair_trainer(str(policy), tiny_tokenizer(), pairs, args)
     trainer.train()
     return [trainer.model, trainer.ref_model]

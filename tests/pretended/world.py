@@ -3,7 +3,6 @@
 Neither a sandbox nor a download is needed, and a training step with its rollout takes half a second.
 """
 
-import itertools
 import random
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from arpo_trainer.sft.trace_data import Example, tokenised
 from arpo_trainer.training.recorder import RunRecorder
 from benchmarks.laboratory.lab_policy import walk, world_env
 from benchmarks.laboratory.tiny_model import tiny_tokenizer
+from tests.arpo_trainer.quick_settings import QUICK
 from tests.arpo_trainer.training.test_trainer import listener
 from tests.conftest import tiny_llama
 
@@ -70,28 +70,12 @@ class Run:
         resume: str | None = None,
         **settings: Any,
     ) -> None:
-        values: dict[str, Any] = {
-            "output_dir": str(folder),
-            "use_cpu": cpu,
-            "bf16": False,
-            "num_generations": GROUP,
-            "initial_rollouts": 2,
-            "branch_alpha": 1.0,  # every result branches while there is budget
-            "per_device_train_batch_size": GROUP,
-            "gradient_accumulation_steps": 2,
-            "max_steps": 2,
-            "learning_rate": 1e-2 if lora else 1e-3,
-            "max_completion_length": 96,
-            "max_turn_length": 12,
-            "gradient_checkpointing": False,
-            "logging_steps": 1,
-            "save_strategy": "no",
-            "report_to": [],
-            "disable_tqdm": True,
-            "seed": 1,
-            "model_init_kwargs": {"dtype": dtype},
-            **settings,
-        }
+        values = QUICK | {"report_to": [], "use_cpu": cpu, "seed": 1, "model_init_kwargs": {"dtype": dtype}}
+        values |= {"num_generations": GROUP, "initial_rollouts": 2}
+        values |= {"branch_alpha": 1.0}  # every result branches while there is budget
+        values |= {"per_device_train_batch_size": GROUP, "gradient_accumulation_steps": 2, "max_steps": 2}
+        values |= {"learning_rate": 1e-2 if lora else 1e-3, "max_completion_length": 96, "max_turn_length": 12}
+        args = ARPOConfig(str(folder), **values | settings)
         self.trees: list[list[RolloutTree]] = []
         peft = None
         if lora:
@@ -99,9 +83,8 @@ class Run:
 
             peft = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM")
         torch.manual_seed(0)
-        self.trainer = kind(
-            str(policy), world(), ids_reward, ARPOConfig(**values), processing_class=tiny_tokenizer(), peft_config=peft
-        )
+        tokenizer = tiny_tokenizer()
+        self.trainer = kind(str(policy), world(), ids_reward, args, processing_class=tokenizer, peft_config=peft)
         self.trainer.remove_callback(RunRecorder)  # runs that are compared share a folder
         self.trainer.add_callback(listener(on_rollout=self.trees.append))
         self.trainer.train(resume_from_checkpoint=resume)
@@ -112,10 +95,10 @@ class Run:
 
     def words(self) -> list[Any]:
         """What was sampled, and where it branched."""
-        every = itertools.chain.from_iterable(self.trees)
         return [
             (tree.task["id"], [span.ids for span in tree.spans], [t.origin for t in tree.trajectories])
-            for tree in every
+            for trees in self.trees
+            for tree in trees
         ]
 
     def weights(self) -> torch.Tensor:

@@ -65,6 +65,13 @@ def llama_folder(tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 @pytest.fixture(scope="package")
+def llama(llama_folder: Path) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(llama_folder, dtype=torch.float32).eval()
+
+
+@pytest.fixture(scope="package")
 def llm(llama_folder: Path) -> Iterator[Any]:
     """One engine for all: it takes ten seconds to start."""
     from vllm import LLM

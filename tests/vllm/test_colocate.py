@@ -1,6 +1,5 @@
 """Training with TRL's vLLM engine in this process: it has the trainer's weights at every step."""
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -50,32 +49,22 @@ class Compared(ARPOTrainer):
         return output
 
 
-@dataclass
-class Run:
-    """A trainer after its training, and what was played before and after, each with its error then."""
-
-    trainer: Compared
-    before: list[RolloutTree] = field(default_factory=list)
-    before_error: float = 0.0
-    after_error: float = 0.0
+def play(trainer: Compared) -> tuple[list[RolloutTree], float]:
+    """Play two tasks as an evaluation does, not by way of TRL; return the trees and how far off the engine is."""
+    trees = run(trainer.engine.rollout([trainer.env.tasks.task(number) for number in range(2)]))
+    return trees, logprob_error(trainer.accelerator.unwrap_model(trainer.model), trees)
 
 
-def play(trainer: Compared, tasks: int = 2) -> tuple[list[RolloutTree], float]:
-    """Play as an evaluation does, not by way of TRL; return the trees and how far off they are."""
-    trees = run(trainer.engine.rollout([trainer.env.tasks.task(number) for number in range(tasks)]))
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    return trees, logprob_error(model, trees)
-
-
-@pytest.fixture(scope="module")
-def trained(tiny_policy: Path, isolation: str, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def test_the_engine_has_the_trainers_weights_before_at_every_and_after_the_last_step(
+    tiny_policy: Path, isolation: str, tmp_path: Path
+) -> None:
     """Two steps on weights that are not those the engine read when it started."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     model = AutoModelForCausalLM.from_pretrained(tiny_policy, dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(tiny_policy, padding_side="left")
     args = config(
-        tmp_path_factory.mktemp("colocate"),
+        tmp_path,
         use_vllm=True,
         vllm_gpu_memory_utilization=0.1,
         vllm_max_model_length=768,
@@ -89,26 +78,15 @@ def trained(tiny_policy: Path, isolation: str, tmp_path_factory: pytest.TempPath
     # loaded anew: TRL has bound the forward of the one it trains, and of its copies, to that one's weights
     trainer.first = AutoModelForCausalLM.from_pretrained(tiny_policy, dtype=torch.float32)
     trainer.first.load_state_dict(model.state_dict())
-    done = Run(trainer)
-    done.before, done.before_error = play(trainer)
+    trees, before = play(trainer)
+    assert any(t.origin == "branch" for tree in trees for t in tree.trajectories)
+    assert any(t.tool_calls for tree in trees for t in tree.trajectories)
     trainer.train()
-    _, done.after_error = play(trainer)
-    return done
-
-
-def test_the_engine_has_the_trainers_weights_before_at_every_and_after_the_last_step(trained: Run) -> None:
-    assert len(trained.trainer.errors) == STEPS
-    assert max(trained.before_error, trained.after_error, *(now for now, _ in trained.trainer.errors)) < BOUND
-    assert all(stale > 30 * BOUND for _, stale in trained.trainer.errors[1:])  # old weights would have been seen
-
-
-def test_trl_sees_no_difference_between_engine_and_trainer(trained: Run) -> None:
-    name = "sampling/sampling_logp_difference/max"
-    seen = [entry[name] for entry in trained.trainer.state.log_history if name in entry]
+    _, after = play(trainer)
+    assert len(trainer.errors) == STEPS
+    assert max(before, after, *(now for now, _ in trainer.errors)) < BOUND
+    assert all(stale > 30 * BOUND for _, stale in trainer.errors[1:])  # old weights would have been seen
+    name = "sampling/sampling_logp_difference/max"  # TRL's own look at it
+    seen = [entry[name] for entry in trainer.state.log_history if name in entry]
     assert len(seen) == STEPS
     assert max(seen) < BOUND
-
-
-def test_branches_are_among_what_was_compared(trained: Run) -> None:
-    assert any(t.origin == "branch" for tree in trained.before for t in tree.trajectories)
-    assert any(t.tool_calls for tree in trained.before for t in tree.trajectories)

@@ -1,4 +1,4 @@
-"""A real vLLM server in a process of its own: the suite of all backends, and a restart while requests run."""
+"""A real vLLM server in a process of its own: the suite of all backends, and what is its own."""
 
 import asyncio
 import contextlib
@@ -28,74 +28,54 @@ from tests.arpo_trainer.backends.conformance import CONTEXTS, BackendConformance
 BOUND = 1e-4  # nats, float32 on both sides
 
 
-class VLLMServer:
-    """`python -m vllm.entrypoints.openai.api_server` on the CPU, at a port that it keeps over restarts."""
-
-    def __init__(self, folder: Path, log: Path) -> None:
-        self.folder, self.log = folder, log
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-
-    def start(self) -> None:
-        options = (
-            f"--model {self.folder} --served-model-name tiny --host 127.0.0.1 --port {self.port} --dtype float32 "
-            "--enforce-eager --max-model-len 1024 --max-num-batched-tokens 4096 --gpu-memory-utilization 0.1 "
-            "--logprobs-mode processed_logprobs --max-logprobs 20 --enable-prompt-tokens-details "
-            "--enable-per-request-metrics"
+@pytest.fixture(scope="module")
+def url(llama_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of `python -m vllm.entrypoints.openai.api_server` on the CPU."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    options = (
+        f"--model {llama_folder} --served-model-name tiny --host 127.0.0.1 --port {port} --dtype float32 "
+        "--enforce-eager --max-model-len 1024 --max-num-batched-tokens 4096 --gpu-memory-utilization 0.1 "
+        "--logprobs-mode processed_logprobs --max-logprobs 20 --enable-prompt-tokens-details "
+        "--enable-per-request-metrics"
+    )
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *options.split()]
+    surroundings = {**os.environ, "VLLM_SERVER_DEV_MODE": "1"}  # only for `load`
+    file = tmp_path_factory.mktemp("server") / "log"
+    with file.open("wb") as log:
+        process = subprocess.Popen(
+            command, stdout=log, stderr=log, env=surroundings, start_new_session=True, cwd=llama_folder
         )
-        command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *options.split()]
-        surroundings = {**os.environ, "VLLM_SERVER_DEV_MODE": "1"}  # only for `load`
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                command, stdout=log, stderr=log, env=surroundings, start_new_session=True, cwd=self.folder
-            )
-
-    def wait(self) -> None:
-        ends = time.monotonic() + 300
-        while True:
-            try:
-                httpx2.get(f"{self.url}/health", timeout=5).raise_for_status()
-                return
-            except httpx2.HTTPError:
-                assert self.process.poll() is None, self.log.read_text()[-3000:]
-                assert time.monotonic() < ends, self.log.read_text()[-3000:]
-                time.sleep(0.5)
-
-    def kill(self) -> None:
-        """End it and its engine at once."""
-        with contextlib.suppress(ProcessLookupError):  # it may have ended by itself
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-
-    def load(self, folder: Path) -> None:
-        """Load other weights."""
-        call = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
-        httpx2.post(f"{self.url}/collective_rpc", json=call, timeout=60).raise_for_status()
-
-
-@pytest.fixture(scope="module")
-def server(llama_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VLLMServer]:
-    serving = VLLMServer(llama_folder, tmp_path_factory.mktemp("server") / "log")
-    serving.start()
+    ends = time.monotonic() + 300
     try:
-        serving.wait()
-        yield serving
+        while not answers(address := f"http://127.0.0.1:{port}"):
+            assert process.poll() is None, file.read_text()[-3000:]
+            assert time.monotonic() < ends, file.read_text()[-3000:]
+            time.sleep(0.5)
+        yield address
     finally:
-        serving.kill()
+        with contextlib.suppress(ProcessLookupError):  # it may have ended by itself
+            os.killpg(process.pid, signal.SIGKILL)  # with its engine
+        process.wait()
 
 
-@pytest.fixture(scope="module")
-def llama(llama_folder: Path) -> Any:
-    from transformers import AutoModelForCausalLM
+def answers(url: str) -> bool:
+    try:
+        return httpx2.get(f"{url}/health", timeout=5).is_success
+    except httpx2.HTTPError:
+        return False
 
-    return AutoModelForCausalLM.from_pretrained(llama_folder, dtype=torch.float32).eval()
+
+def load(url: str, folder: Path) -> None:
+    """Load other weights."""
+    call = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
+    httpx2.post(f"{url}/collective_rpc", json=call, timeout=60).raise_for_status()
 
 
 @pytest.fixture
-def one(server: VLLMServer, tokenizer: Any) -> VLLMServerBackend:
-    return VLLMServerBackend([server.url], tokenizer=tokenizer)
+def one(url: str, tokenizer: Any) -> VLLMServerBackend:
+    return VLLMServerBackend([url], tokenizer=tokenizer)
 
 
 class TestVLLMServerBackend(BackendConformance):
@@ -107,20 +87,20 @@ class TestVLLMServerBackend(BackendConformance):
         return llama
 
     @pytest.fixture
-    def backend(self, server: VLLMServer, tokenizer: Any, eos_id: int) -> VLLMServerBackend:
-        return VLLMServerBackend([server.url], tokenizer=tokenizer, eos_token_ids={eos_id})
+    def backend(self, url: str, tokenizer: Any, eos_id: int) -> VLLMServerBackend:
+        return VLLMServerBackend([url], tokenizer=tokenizer, eos_token_ids={eos_id})
 
     @pytest.fixture(autouse=True)
-    def _remember(self, server: VLLMServer, tmp_path: Path) -> None:
-        self.server, self.folder = server, tmp_path
+    def _remember(self, url: str, tmp_path: Path) -> None:
+        self.url, self.folder = url, tmp_path
 
     def load(self, backend: Backend, reference: Any) -> None:
         reference.save_pretrained(self.folder)
-        self.server.load(self.folder)
+        load(self.url, self.folder)
 
 
 def test_a_stop_string_that_is_a_special_token_is_seen(
-    server: VLLMServer, one: VLLMServerBackend, tokenizer: Any, llama: Any, llama_folder: Path, tmp_path: Path
+    url: str, one: VLLMServerBackend, tokenizer: Any, llama: Any, llama_folder: Path, tmp_path: Path
 ) -> None:
     special = tokenizer.convert_tokens_to_ids("<file_sep>")
     changed = copy.deepcopy(llama)
@@ -129,27 +109,26 @@ def test_a_stop_string_that_is_a_special_token_is_seen(
         head = changed.get_output_embeddings().weight
         head[special] = 2 * head[best]
     changed.save_pretrained(tmp_path)
-    server.load(tmp_path)
+    load(url, tmp_path)
     try:
         got = asyncio.run(rollout(one, [Request(CONTEXTS[1], 5, ("<file_sep>",), temperature=0.0)]))[0]
     finally:
-        server.load(llama_folder)
+        load(url, llama_folder)
     assert (got.ids, got.finish) == ([special], "stop")
 
 
-def test_what_the_server_refuses_is_answered_with_the_cure(server: VLLMServer, tokenizer: Any) -> None:
-    wide = VLLMServerBackend([server.url], tokenizer=tokenizer, topk=21)
+def test_what_the_server_refuses_is_answered_with_the_cure(url: str, one: VLLMServerBackend, tokenizer: Any) -> None:
+    wide = VLLMServerBackend([url], tokenizer=tokenizer, topk=21)
     with pytest.raises(GenerationError, match=r"logprobs of 21.*larger --max-logprobs"):
         asyncio.run(rollout(wide, [Request((5, 6), 2)]))
-    backend = VLLMServerBackend([server.url], tokenizer=tokenizer)
     for length in (1024, 1100):
         with pytest.raises(GenerationError, match="larger --max-model-len"):
-            asyncio.run(rollout(backend, [Request((7,) * length, 1)]))
+            asyncio.run(rollout(one, [Request((7,) * length, 1)]))
 
 
-def test_a_cancelled_request_is_aborted_on_the_server(server: VLLMServer, one: VLLMServerBackend) -> None:
+def test_a_cancelled_request_is_aborted_on_the_server(url: str, one: VLLMServerBackend) -> None:
     def metric(name: str) -> float:
-        found = re.search(rf"^vllm:{name}{{.*}} (\S+)$", httpx2.get(f"{server.url}/metrics").text, re.MULTILINE)
+        found = re.search(rf"^vllm:{name}{{.*}} (\S+)$", httpx2.get(f"{url}/metrics").text, re.MULTILINE)
         return float(found[1])
 
     async def main() -> None:

@@ -14,19 +14,12 @@ pytest.importorskip("vllm", reason="needs vLLM: make test-vllm")
 import torch
 from vllm.v1.engine import logprobs
 
-from arpo_trainer.backends import TransformersBackend, VLLMEngineBackend, vllm_engine
+from arpo_trainer.backends import VLLMEngineBackend, vllm_engine
 from arpo_trainer.backends.base import Backend, Generation, GenerationError, Request
 from tests.arpo_trainer.backends.conformance import CONTEXTS, BackendConformance, expected, rollout
 from tests.vllm.conftest import load_weights
 
 BOUND = 1e-4  # nats, float32 on both sides; measured: 2e-5
-
-
-@pytest.fixture(scope="module")
-def llama(llama_folder: Any) -> Any:
-    from transformers import AutoModelForCausalLM
-
-    return AutoModelForCausalLM.from_pretrained(llama_folder, dtype=torch.float32).eval()
 
 
 class TestVLLMEngineBackend(BackendConformance):
@@ -57,25 +50,6 @@ class TestVLLMEngineBackend(BackendConformance):
             yield
 
 
-def test_branches_have_the_numbers_of_the_transformers_backend(llm: Any, llama: Any, tokenizer: Any) -> None:
-    """A trajectory, and branches from the middle of it, each after another tool result, on both backends."""
-    prompt = tuple(CONTEXTS[2] * 30)
-
-    async def grow(backend: Backend) -> list[Generation]:
-        await backend.begin()
-        root = await backend.generate(Request(prompt, 60, temperature=0.0))
-        asked = [Request((*prompt, *root.ids[:30], 400 + n, 401), 40, temperature=0.0) for n in range(4)]
-        branches = await asyncio.gather(*map(backend.generate, asked))
-        await backend.end()
-        return [root, *branches]
-
-    ours = asyncio.run(grow(VLLMEngineBackend(llm)))
-    for got, want in zip(ours, asyncio.run(grow(TransformersBackend(llama, tokenizer))), strict=True):
-        assert got.ids == want.ids
-        assert got.logprobs == pytest.approx(want.logprobs, abs=BOUND)
-    assert all(branch.cached >= 128 for branch in ours[1:])  # a block is 128 tokens on the CPU
-
-
 @pytest.mark.parametrize("estimator", ["renormalised", "tail", "nll", "raw10"])
 def test_arrays_hold_what_the_engines_own_objects_say(llm: Any, llama: Any, estimator: str, monkeypatch: Any) -> None:
     """The same numbers to the last bit, without a decoded string for any of the most likely tokens."""
@@ -101,40 +75,25 @@ def test_arrays_hold_what_the_engines_own_objects_say(llm: Any, llama: Any, esti
     assert got[2].entropies == pytest.approx(expected(llama, requests[2], got[2], estimator)[1], abs=BOUND)
 
 
-def test_a_cancelled_request_leaves_the_engine(llm: Any) -> None:
+def test_a_rollout_does_not_begin_while_requests_are_under_way_and_a_cancelled_one_leaves_the_engine(llm: Any) -> None:
     backend = VLLMEngineBackend(llm)
 
     async def main() -> None:
         await backend.begin()
         begun = asyncio.Event()
-        task = asyncio.create_task(backend.generate(Request(CONTEXTS[0], 900, seed=1, window=1), lambda _: begun.set()))
-        await begun.wait()
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        await backend.end()
-
-    asyncio.run(main())
-    assert not llm.llm_engine.has_unfinished_requests()
-
-
-def test_a_rollout_does_not_begin_while_requests_are_under_way(llm: Any) -> None:
-    backend = VLLMEngineBackend(llm)
-
-    async def main() -> None:
-        await backend.begin()
-        begun = asyncio.Event()
-        task = asyncio.create_task(
-            backend.generate(Request(CONTEXTS[2] * 20, 200, seed=1, window=1), lambda _: begun.set())
-        )
+        request = Request(CONTEXTS[2] * 20, 800, seed=1, window=1)
+        task = asyncio.create_task(backend.generate(request, lambda _: begun.set()))
         await begun.wait()
         try:
             with pytest.raises(GenerationError, match="under way"):
                 await backend.begin()
         finally:
             task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
             await backend.end()
 
     asyncio.run(main())
+    assert not llm.llm_engine.has_unfinished_requests()
 
 
 def test_a_loop_that_was_closed_in_the_middle_is_forgotten(llm: Any) -> None:
@@ -159,8 +118,9 @@ def test_log_probabilities_that_are_none_are_named(llm: Any, monkeypatch: pytest
 
     def broken() -> list[Any]:
         outputs = step()
-        for row in [row for output in outputs for row in output.outputs[0].logprobs]:
-            row.fill(float("nan"))
+        for output in outputs:
+            for row in output.outputs[0].logprobs:
+                row.fill(float("nan"))
         return list(outputs)
 
     monkeypatch.setattr(llm.llm_engine, "step", broken)
@@ -169,16 +129,13 @@ def test_log_probabilities_that_are_none_are_named(llm: Any, monkeypatch: pytest
     assert not llm.llm_engine.has_unfinished_requests()
 
 
-def test_a_context_that_fills_the_engine_is_refused(llm: Any) -> None:
-    with pytest.raises(ValueError, match="vllm_max_model_length"):
-        asyncio.run(rollout(VLLMEngineBackend(llm), [Request((7,) * 1024, 1)]))
-
-
-def test_settings_that_the_engine_cannot_serve_are_refused(llm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_engine_cannot_serve_is_refused(llm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match=r"max_logprobs \(20\).*max_logprobs=21"):
         VLLMEngineBackend(llm, topk=21)
     with pytest.raises(ValueError, match="estimator 'exact'"):
         VLLMEngineBackend(llm, estimator="exact")
+    with pytest.raises(ValueError, match="vllm_max_model_length"):
+        asyncio.run(rollout(VLLMEngineBackend(llm), [Request((7,) * 1024, 1)]))
     monkeypatch.setattr(llm.llm_engine.model_config, "logprobs_mode", "raw_logprobs")
     with pytest.raises(ValueError, match="logprobs_mode='processed_logprobs'"):
         VLLMEngineBackend(llm)
