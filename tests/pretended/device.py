@@ -37,17 +37,11 @@ MEMORY = 80 << 30  # bytes that a device says it has
 
 
 class Wait(NamedTuple):
-    """A place where the host waits for the device.
+    """A place where the host waits for the device."""
 
-    Attributes:
-        kind: "upload" (a copy to the device that blocks), "download", or "value" (a size that depends on numbers).
-        operation: PyTorch's name for it.
-        lines: the innermost lines that are not PyTorch's, the innermost first.
-    """
-
-    kind: str
-    operation: str
-    lines: tuple[str, ...]
+    kind: str  # "upload" (a copy to the device that blocks), "download", or "value" (a size that depends on numbers)
+    operation: str  # PyTorch's name for it
+    lines: tuple[str, ...]  # the innermost that are not PyTorch's, the innermost first
 
     def __str__(self) -> str:
         return f"{self.kind:<9}{self.operation:<28}{' < '.join(self.lines)}"
@@ -115,9 +109,7 @@ class Pretended(torch.Tensor):
         return self.cpu().tolist()
 
     def numpy(self, **_: Any) -> Any:
-        raise TypeError(
-            f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy it to the host"
-        )
+        raise TypeError(f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu()")
 
     def record_stream(self, stream: Any) -> None:
         self.memory.kept.add(streams.key(stream))
@@ -203,16 +195,11 @@ def _refuse_mixes(func: Any, args: Any, kwargs: dict[str, Any], tensors: list[to
     if name in _INDEXING:  # CUDA takes indices of the CPU, and moves them
         indices = [index for index in args[1] if isinstance(index, torch.Tensor)]
         if any(index.device not in (args[0].device, torch.device("cpu")) for index in indices):
-            raise RuntimeError(
-                f"indices should be either on cpu or on the same device as the indexed tensor ({args[0].device})"
-            )
+            raise RuntimeError(f"indices should be on the same device as the indexed tensor ({args[0].device})")
         tensors = [args[0], *(value for value in args[2:3] if isinstance(value, torch.Tensor))]
     met = {one.device for one in tensors if one.dim() or one.device.type != "cpu" or id(one) in written}
     if len(met) > 1:
-        raise RuntimeError(
-            "Expected all tensors to be on the same device, but found at least two devices, "
-            f"{' and '.join(sorted(map(str, met)))}! (in {name})"
-        )
+        raise RuntimeError(f"Expected all tensors to be on the same device, not on {sorted(map(str, met))} (in {name})")
 
 
 def _note_waits(name: str, args: Any, kwargs: dict[str, Any], device: torch.device) -> bool:
@@ -296,13 +283,8 @@ def _built() -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         new = target.with_suffix(f".{threading.get_native_id()}")
         places = [*(f"-I{path}" for path in include_paths()), *(f"-L{path}" for path in library_paths())]
-        options = [
-            "-O0",
-            "-std=c++20",
-            "-shared",
-            "-fPIC",
-            f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
-        ]
+        options = ["-O0", "-std=c++20", "-shared", "-fPIC"]
+        options.append(f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}")
         subprocess.run(["g++", *options, *places, str(source), "-o", str(new), "-ltorch_cpu", "-lc10"], check=True)
         new.replace(target)
     return target
@@ -337,28 +319,25 @@ def _fill_in_what_a_cpu_build_lacks(devices: int) -> None:
         device = current() if device is None or device < 0 else device
         return (int(_guard.pretended_stream(device, -1)) if stream is None else stream, device, streams.CUDA)
 
+    def set_stream(stream_id: int, device_index: int, device_type: int) -> None:
+        _guard.pretended_stream(device_index, stream_id)
+
+    idle = ("init", "emptyCache", "resetPeakMemoryStats", "resetAccumulatedMemoryStats")
     c: dict[str, Any] = {
-        "_has_cuda": True,
-        "_cuda_init": lambda: None,
-        "_cuda_isInBadFork": False,
-        "_cuda_getDeviceCount": visible,
-        "_cuda_getDevice": current,
-        "_cuda_setDevice": exchange,
-        "_cuda_exchangeDevice": exchange,
-        "_cuda_maybeExchangeDevice": exchange,
-        "_cuda_synchronize": synchronize,
-        "_cuda_emptyCache": lambda *_: None,
-        "_cuda_memoryStats": lambda device: {},
-        "_cuda_resetPeakMemoryStats": lambda device: None,
-        "_cuda_resetAccumulatedMemoryStats": lambda device: None,
-        "_cuda_getCurrentStream": stream_data,
-        "_cuda_getDefaultStream": lambda device: stream_data(device, 0),
-        "_cuda_setStream": lambda stream_id, device_index, device_type: _guard.pretended_stream(
-            device_index, stream_id
-        ),
+        **dict.fromkeys(idle, lambda *_: None),
+        **dict.fromkeys(("setDevice", "exchangeDevice", "maybeExchangeDevice"), exchange),
+        "isInBadFork": False,
+        "getDeviceCount": visible,
+        "getDevice": current,
+        "synchronize": synchronize,
+        "memoryStats": lambda device: {},
+        "getCurrentStream": stream_data,
+        "getDefaultStream": lambda device: stream_data(device, 0),
+        "setStream": set_stream,
     }
+    torch._C._has_cuda = True
     for name, value in c.items():
-        setattr(torch._C, name, value)
+        setattr(torch._C, f"_cuda_{name}", value)
     cuda: dict[str, Any] = {
         "_initialized": True,
         "_exchange_device": exchange,

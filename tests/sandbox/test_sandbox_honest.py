@@ -37,18 +37,6 @@ found, value.value
 """,
         "([1, 2, 3], 3)",
     ),
-    "shared_memory": (
-        """
-from multiprocessing import shared_memory
-one = shared_memory.SharedMemory(create=True, size=100)
-two = shared_memory.SharedMemory(name=one.name)
-one.buf[:2] = b"ab"
-found = bytes(two.buf[:2])
-two.close(); one.close(); one.unlink()
-found
-""",
-        "b'ab'",
-    ),
     "shared_mapping_of_a_child": (
         """
 import mmap, os

@@ -100,6 +100,7 @@ def test_limits_that_make_no_sense_are_refused(name: str, value: Any) -> None:
         {"packages": ["networkx"], "image": "mine:1"},
         {"image": "python:3.12-slim", "backend": "unsafe_local"},
         {"backend": "dockre"},
+        *({"command": words, "backend": "command"} for words in ("docker 'run", ["sleep", 5], [""], ["sleep\0"])),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:

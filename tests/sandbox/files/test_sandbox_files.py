@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sandbox import Sandbox, SessionLost, SyncInterpreter
+from sandbox import Sandbox, SyncInterpreter
 
 
 def test_what_is_put_is_there_and_can_be_got(python: SyncInterpreter) -> None:
@@ -49,15 +49,6 @@ def test_names_outside_the_directory_are_refused(python: SyncInterpreter, name: 
         with pytest.raises(ValueError, match=r"relative path|not a file name"):
             call()
     assert python.run("6 * 7").value == "42"
-
-
-def test_restart_after_a_session_was_killed(sandbox: Sandbox) -> None:
-    with sandbox.interpreter_sync("x = 1") as python:
-        assert not python.run("import os; os._exit(3)").alive
-        with pytest.raises(SessionLost, match="restart this one"):
-            python.run("x")
-        python.restart()
-        assert python.run("x").value == "1"
 
 
 def test_restart_leaves_copies_alone_and_gives_back_what_it_held(sandbox: Sandbox) -> None:

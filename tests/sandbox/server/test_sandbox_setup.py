@@ -59,14 +59,10 @@ def test_the_memory_of_a_session_holds_neither_comments_nor_layout_of_its_setup(
         twin.close()
 
 
-def test_other_sessions_do_not_hold_it_either(isolated: Sandbox) -> None:
+def test_other_sessions_and_those_of_one_call_do_not_hold_it_either(isolated: Sandbox) -> None:
     with isolated.interpreter_sync(SETUP), isolated.interpreter_sync(SCAN) as other:
         assert other.run("scan(b'marker-', b'COMMENT-7f3a') + scan(b'marker-', b'LITERAL-7f3a')").value == "0"
-
-
-def test_the_same_holds_where_each_call_has_a_session_of_its_own(isolated: Sandbox) -> None:
-    with isolated.interpreter_sync(SETUP, fresh=True) as python:
-        assert python.run(SCAN + "\nscan(b'marker-', b'COMMENT-7f3a')").value == "0"
+    assert isolated.run_sync(SCAN + "\nscan(b'marker-', b'COMMENT-7f3a')", setup=SETUP).value == "0"
 
 
 def test_functions_of_a_setup_still_work_and_name_their_lines_in_errors(sandbox: Sandbox) -> None:
