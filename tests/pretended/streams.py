@@ -102,9 +102,6 @@ class StreamBase:
     def __eq__(self, other: Any) -> bool:
         return key(self) == key(other)
 
-    def query(self) -> bool:
-        return True
-
     def synchronize(self) -> None:
         wait_on_host(reached(key(self)))
 
@@ -124,12 +121,6 @@ class EventBase:
 
     def wait(self, stream: Any) -> None:
         wait(key(stream), self.clock)
-
-    def query(self) -> bool:
-        return True
-
-    def elapsed_time(self, end: Any) -> float:
-        return 0.0
 
     def synchronize(self) -> None:
         wait_on_host(self.clock)

@@ -10,17 +10,16 @@ from typing import Any
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
-from trl import DPOConfig, SFTConfig
+from trl import DPOConfig
 
 from arpo_trainer.preference.dpo_run import make_pair_trainer
 from arpo_trainer.preference.pairs import PreferencePair
-from arpo_trainer.sft.sft_trainer import make_trainer
 from benchmarks.laboratory.tiny_model import tiny_tokenizer
 from tests.arpo_trainer.quick_settings import QUICK
-from tests.pretended.world import Run, learn_to_walk, walks, weights_of
+from tests.pretended.world import Run, learn_to_walk, weights_of
 
-SETTINGS = QUICK | {"max_steps": 2, "learning_rate": 1e-3, "per_device_train_batch_size": 4, "max_length": None}
-SETTINGS |= {"report_to": [], "model_init_kwargs": {"dtype": "float32"}}
+SETTINGS: dict[str, Any] = QUICK | {"report_to": [], "model_init_kwargs": {"dtype": "float32"}, "max_length": None}
+SETTINGS |= {"max_steps": 2, "learning_rate": 1e-3, "per_device_train_batch_size": 4}
 
 
 def trained(policy: Path, folder: Path) -> list[Any]:
@@ -33,12 +32,6 @@ def cold_started(policy: Path, folder: Path) -> list[Any]:
     return [AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).to("cuda")]
 
 
-def fine_tuned(policy: Path, folder: Path) -> list[Any]:
-    trainer = make_trainer(str(policy), tiny_tokenizer(), walks(8), SFTConfig(str(folder), **SETTINGS))
-    trainer.train()
-    return [trainer.model]
-
-
 def preferred(policy: Path, folder: Path) -> list[Any]:
     pairs = [PreferencePair("t", [1, 5, 6], 0, [7, 8 + n, 9], [1, 0, 1], [10, 11], [1, 1], 1.0, 0.0) for n in range(8)]
     args = DPOConfig(str(folder), remove_unused_columns=False, **SETTINGS)
@@ -47,7 +40,7 @@ def preferred(policy: Path, folder: Path) -> list[Any]:
     return [trainer.model, trainer.ref_model]
 
 
-@pytest.mark.parametrize("way", [trained, cold_started, fine_tuned, preferred])
+@pytest.mark.parametrize("way", [trained, cold_started, preferred])
 def test_a_process_trains_on_one_of_two_gpus(
     way: Callable[[Path, Path], list[Any]], policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,14 +51,9 @@ def test_a_decoding_step_waits_a_bounded_number_of_times(policy: Path) -> None:
 
 
 class Noting(ARPOTrainer):
-    """Keeps what waits in the preparation of micro-batches, where rollouts are, and in all else.
+    """Keeps what waits in the preparation of micro-batches, where rollouts are, and in all else."""
 
-    Attributes:
-        preparing: waits of a rollout that are ours, without those of the model that generates.
-        learning: waits of the updates.
-    """
-
-    preparing: list[Wait]
+    preparing: list[Wait]  # ours, without those of the model that generates
     learning: list[Wait]
 
     def _prepare_inputs(self, inputs: Any) -> Any:
@@ -73,9 +68,8 @@ class Noting(ARPOTrainer):
             result = super().train(*args, **kwargs)
         learning = (Counter(seen) - Counter(self.preparing)).elements()
         self.learning = [one for one in learning if not one.lines[0].startswith("tests/")]
-        self.preparing = [
-            one for one in self.preparing if one.lines[0].startswith(OURS) and "/backends/" not in str(one)
-        ]
+        ours = [one for one in self.preparing if one.lines[0].startswith(OURS)]
+        self.preparing = [one for one in ours if "/backends/" not in str(one)]
         return result
 
 

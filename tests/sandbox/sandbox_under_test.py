@@ -76,21 +76,6 @@ def processes_of(sandbox: Sandbox) -> list[int]:
     return [first, *descendants(first)]
 
 
-def zygote_of(sandbox: Sandbox) -> int:
-    """The process that sessions are forked from: the larger of the two."""
-    zygotes = [pid for pid in processes_of(sandbox) if b"\0-s\0" in _read(pid, "cmdline")]
-    mothers = [pid for pid in zygotes if int(_read(pid, "stat").rpartition(b")")[2].split()[1]) not in zygotes]
-    return max(mothers, key=lambda pid: int(_read(pid, "statm").split()[1]))
-
-
-def _read(pid: int, name: str) -> bytes:
-    try:
-        with open(f"/proc/{pid}/{name}", "rb") as file:
-            return file.read()
-    except OSError:
-        return b"0 0" if name == "statm" else b") 0 0"
-
-
 def open_or_skip(
     backend: str, limits: Limits = LIMITS, containers: int = 4, sessions: int = 64, **options: Unpack[PoolOptions]
 ) -> Sandbox:
@@ -137,8 +122,3 @@ def wait_for(condition: Callable[[], bool], seconds: float = 10.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it has not come"
         time.sleep(0.01)
-
-
-def skip_over_http(sandbox: Sandbox, why: str) -> None:
-    if sandbox in behind:
-        pytest.skip(why)

@@ -37,21 +37,6 @@ found, value.value
 """,
         "([1, 2, 3], 3)",
     ),
-    "shared_mapping_of_a_child": (
-        """
-import mmap, os
-area = mmap.mmap(-1, 8 << 20)
-if os.fork() == 0:
-    area[:2] = b"ab"
-    os._exit(0)
-os.wait()
-private = mmap.mmap(-1, 4096, access=mmap.ACCESS_COPY)
-try: found = mmap.mmap(-1, 1 << 30)
-except OSError as error: found = "Limits.file_size" in str(error)
-area[:3], area.size(), isinstance(area, mmap.mmap), len(private), found
-""",
-        "(b'ab\\x00', 8388608, True, 4096, True)",
-    ),
 }
 
 

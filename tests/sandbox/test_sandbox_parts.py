@@ -9,24 +9,9 @@ import pytest
 import sandbox
 from sandbox import Execution, Limits, Sandbox
 from sandbox.options import parse_size
-from sandbox.server.cells import shorten
 from sandbox.server.channels import OutputCapture
-from sandbox.server.wire import Frames, WireError, pack
 from scripts.draw_rooms import imported
 from tests.test_layers import imports
-
-
-@pytest.mark.parametrize("size", [1, 3, 100])
-def test_frames_are_found_however_the_bytes_come(size: int) -> None:
-    data = pack(1, 2, b"abc") + pack(3, 4) + pack(5, 6, b"x" * 50)
-    frames = Frames()
-    found = [frame for at in range(0, len(data), size) for frame in frames.feed(data[at : at + size])]
-    assert found == [(1, 2, b"abc"), (3, 4, b""), (5, 6, b"x" * 50)]
-
-
-def test_a_frame_that_is_too_long_is_refused_before_it_is_there() -> None:
-    with pytest.raises(WireError, match="at most 10"):
-        Frames(10).feed(pack(1, 1, b"x" * 11)[:13])
 
 
 @pytest.mark.parametrize("step", [1, 7, 1000])
@@ -39,11 +24,6 @@ def test_a_capture_keeps_head_and_tail(length: int, step: int) -> None:
     long = length > 100
     assert capture.truncated == long
     assert capture.text() == (f"{text[:50]}\n... [4900 bytes left out] ...\n{text[-50:]}" if long else text)
-
-
-def test_shorten_keeps_head_and_tail() -> None:
-    assert shorten("abcdef", 6) == ("abcdef", False)
-    assert shorten("abcdefg", 4) == ("ab\n... [3 characters left out] ...\nfg", True)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -42,11 +43,8 @@ def eager_trl() -> Iterator[None]:
         return original(*args, **{**settings, **ENGINE})
 
     original = vllm_generation.LLM
-    vllm_generation.LLM = eager
-    try:
+    with mock.patch.object(vllm_generation, "LLM", eager):
         yield
-    finally:
-        vllm_generation.LLM = original
 
 
 @pytest.fixture(scope="session")

@@ -56,9 +56,8 @@ def test_what_the_cluster_says_is_the_error_and_nothing_is_left(tmp_path: Path, 
 
 @pytest.mark.parametrize("level", ["baseline", "restricted"])
 def test_the_pod_keeps_to_its_level_of_the_pod_security_standards(level: str) -> None:
-    spec = yaml.safe_load((DEPLOY / f"pods/{level}.yaml").read_text().replace("MOUNTS", "").replace("VOLUMES", ""))[
-        "spec"
-    ]
+    text = (DEPLOY / f"pods/{level}.yaml").read_text()
+    spec = yaml.safe_load(text.replace("MOUNTS", "").replace("VOLUMES", ""))["spec"]
     security = {**spec["securityContext"], **spec["containers"][0]["securityContext"]}
     assert security["seccompProfile"] == {"type": "RuntimeDefault"}
     assert security["capabilities"]["drop"] == ["ALL"]

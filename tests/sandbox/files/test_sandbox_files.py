@@ -51,17 +51,18 @@ def test_names_outside_the_directory_are_refused(python: SyncInterpreter, name: 
     assert python.run("6 * 7").value == "42"
 
 
-def test_restart_leaves_copies_alone_and_gives_back_what_it_held(sandbox: Sandbox) -> None:
+def test_a_restart_writes_files_again_leaves_copies_alone_and_gives_back_what_it_held(sandbox: Sandbox) -> None:
     before = sandbox.stats()
-    with sandbox.interpreter_sync("x = 1") as python:
+    with sandbox.interpreter_sync("x = 1", files={"a": b"first"}) as python:
+        python.put("a", b"changed")
         python.run("x = 2")
-        (copy,) = python.fork()
-        for _ in range(3):
-            python.restart()
-        assert (python.run("x").value, copy.run("x").value) == ("1", "2")
-        copy.restart()
-        assert copy.run("x").value == "1"
-        copy.close()
+        with python.fork()[0] as copy:
+            for _ in range(3):
+                python.restart()
+            assert (copy.get("a"), copy.run("x").value) == (b"changed", "2")
+            copy.restart()
+            for each in (python, copy):
+                assert (each.get("a"), each.run("x").value) == (b"first", "1")
     after = sandbox.stats()
     assert (after["sessions"], after["free"]) == (before["sessions"], before["free"])
 

@@ -30,17 +30,6 @@ def test_a_local_file_is_read_when_the_session_opens(sandbox: Sandbox, tmp_path:
         assert python.get("copy") == bytes(range(256)) * 10_000
 
 
-def test_a_restart_writes_them_again_and_forks_have_them(sandbox: Sandbox) -> None:
-    with sandbox.interpreter_sync(files={"a": b"first"}) as python:
-        python.put("a", b"changed")
-        (copy,) = python.fork()
-        assert copy.get("a") == b"changed"
-        for each in (python, copy):
-            each.restart()
-            assert each.get("a") == b"first"
-        copy.close()
-
-
 def test_each_fresh_run_has_them(sandbox: Sandbox) -> None:
     python = sandbox.interpreter_sync(
         "text = open('a').read()", fresh=True, files={"a": "first", "big": bytes(3 << 20)}

@@ -207,8 +207,12 @@ def test_who_waits_for_a_sandbox_that_is_closed_is_told() -> None:
         waiting = threads.submit(sandbox.interpreter_sync)
         wait_for(lambda: sandbox.stats()["waiting"] == 1)
         sandbox.close_sync()
-        with pytest.raises(SandboxError, match="closed"):
-            waiting.result(5)
+        sandbox.close_sync()
+        for call in (lambda: waiting.result(5), sandbox.interpreter_sync):
+            with pytest.raises(SandboxError, match="closed"):
+                call()
+        with pytest.raises(SessionLost, match="closed"):
+            kept.run("1")
         kept.close()
 
 

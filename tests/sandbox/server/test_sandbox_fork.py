@@ -113,27 +113,21 @@ def test_a_session_that_dies_in_its_fork_says_so(python: SyncInterpreter) -> Non
 
 def test_a_tree_of_depth_ten_outlives_its_ancestors(python: SyncInterpreter) -> None:
     python.run("path = ''\ngo = (number for number in range(1000))\nopen('file', 'w').write('root')")
-    level = [python]
-    everyone: list[SyncInterpreter] = []
+    level, paths = [python], [""]
     for depth in range(10):
         wide = 2 if depth in (0, 3, 6, 9) else 1  # 2^4 leaves
         following = [copy for session in level for copy in session.fork(wide)]
-        for place, session in enumerate(following):
-            session.run(f"path += '{place % 2}'; next(go); open('file', 'a').write(path[-1])")
-        if depth:
-            for session in level:
-                session.close()
-        everyone += following
+        paths = [path + str(place) for path in paths for place in range(wide)]
+        for path, session in zip(paths, following, strict=True):
+            session.run(f"path += '{path[-1]}'; next(go); open('file', 'a').write(path[-1])")
+        for session in level if depth else ():
+            session.close()
         level = following
-    assert len(level) == 16
-    assert python.run("(path, next(go), open('file').read())").value == "('', 0, 'root')"
-    paths = set()
+    read = "(path, next(go), open('file').read())"
+    assert values([python], read) == ["('', 0, 'root')"]
+    assert values(level, read) == [f"('{path}', 10, 'root{path}')" for path in paths]
     for session in level:
-        path, step, text = eval(str(session.run("(path, next(go), open('file').read())").value))
-        assert (step, text) == (10, "root" + path)
-        paths.add(path)
         session.close()
-    assert len(paths) == 16
 
 
 def test_forks_in_a_line_have_an_end_that_is_said(isolated: Sandbox) -> None:

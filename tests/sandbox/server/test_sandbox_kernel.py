@@ -1,13 +1,12 @@
 """What sessions may ask of the kernel: sockets, asynchronous I/O, filters, locks, pipes, /dev/shm, cores."""
 
 import re
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from sandbox_under_test import open_or_skip
+from sandbox_under_test import open_or_skip, wait_for
 
 from sandbox import Limits, Sandbox
 from sandbox.server import confine
@@ -92,20 +91,17 @@ print(tried(os.open, "/dev/zero", os.O_RDWR), tried(call, mmap, 0, 4096, 3, 1, z
     assert found[7:] == ["EPERM", "EPERM", "ENOMEM", "done", "EACCES", "EACCES", "done"]
 
 
-def test_of_file_locks_there_are_the_usual_ones(sandbox: Sandbox) -> None:
+def test_of_file_locks_there_are_the_usual_ones_and_pipes_can_not_be_enlarged(sandbox: Sandbox) -> None:
     code = """
-import sqlite3
 file = open("locked", "w+")
 lock = struct.pack("hhqqi", fcntl.F_WRLCK, 0, 0, 0, 0)
 fcntl.lockf(file, fcntl.LOCK_EX); fcntl.flock(file, fcntl.LOCK_EX)
 for command, argument in ((37, lock), (38, lock), (1024, fcntl.F_WRLCK), (1026, 2)):
     print(tried(fcntl.fcntl, file, command, argument))
-with sqlite3.connect("data") as base:
-    for statement in ("pragma journal_mode=wal", "create table t (x)", "insert into t values (7)"):
-        base.execute(statement)
-print(sqlite3.connect("data").execute("select x from t").fetchone())
+end = os.pipe()[1]
+for size in (4096, 65536, 65537): print(tried(fcntl.fcntl, end, 1031, size))
 """
-    assert said(sandbox, code).split() == [*["EPERM"] * 4, "(7,)"]
+    assert said(sandbox, code).split() == [*["EPERM"] * 4, "done", "done", "EPERM"]
 
 
 GRAB = """
@@ -153,14 +149,6 @@ print(left())
         assert int(execution.stdout) <= 1000
 
 
-def test_pipes_can_not_be_enlarged(sandbox: Sandbox) -> None:
-    code = """
-end = os.pipe()[1]
-print(tried(fcntl.fcntl, end, 1031, 4096), tried(fcntl.fcntl, end, 1031, 65536), tried(fcntl.fcntl, end, 1031, 65537))
-"""
-    assert said(sandbox, code) == "done done EPERM"
-
-
 def test_names_in_shared_memory_can_not_be_listed(with_users: Sandbox) -> None:
     with with_users.interpreter_sync() as one, with_users.interpreter_sync() as two:
         one.run("from multiprocessing import shared_memory\nx = shared_memory.SharedMemory(create=True, size=100)")
@@ -206,9 +194,7 @@ def test_a_family_that_takes_more_than_its_share_is_ended_when_room_is_short(wit
         assert "/dev/shm" in execution.text
     assert with_users.run_sync(LOCKED).stdout == "locked\n3\n"
     count = "import os\nfound = os.statvfs('/dev/shm')\nprint(found.f_files - found.f_ffree)"
-    deadline = time.monotonic() + 5
-    while with_users.run_sync(count).stdout != "1\n":  # what a run leaves is removed after its answer
-        assert time.monotonic() < deadline, "something is left"
+    wait_for(lambda: with_users.run_sync(count).stdout == "1\n")  # what a run leaves is removed after its answer
 
 
 def test_no_process_leaves_a_core(sandbox: Sandbox) -> None:
@@ -229,20 +215,6 @@ print("limit", resource.getrlimit(resource.RLIMIT_NOFILE))
     assert len(found) == (1 if sandbox.isolation.startswith(("bubblewrap+uid", "command(bwrap)")) else 3)
     assert set(found) == {("1", "1")}  # 0 would let a core_pattern that is a pipe have it
     assert told.split("EPERM\n")[1:] == ["limit (1, 1)\n"] * 2 + ["limit (1, 1)\nlimit (300, 300)"]
-
-
-def test_processes_of_others_are_hidden_where_they_can_be(sandbox: Sandbox) -> None:
-    if not sandbox.isolation.startswith(("bubblewrap+uid", "command(bwrap)")):
-        pytest.skip("not defended: Docker offers no hidepid, and one user for all may see all its processes")
-    with sandbox.interpreter_sync() as neighbour, sandbox.interpreter_sync() as python:
-        child = neighbour.run("import subprocess; subprocess.Popen(['sleep', '100']).pid").value
-        code = "print([int(name) for name in os.listdir('/proc') if name.isdigit()] == [os.getpid()])"
-        assert python.run(TRIES + code).stdout == "True\n"
-        assert "FileNotFoundError" in python.run(f"open('/proc/{child}/cmdline')").text
-        # for a moment after `exec` a process is as closed as the interpreter that has started it
-        own = "import subprocess, time; own = subprocess.Popen(['sleep', '100']); time.sleep(0.1)"
-        seen = python.run(f"{own}; open(f'/proc/{{own.pid}}/cmdline').read()")
-        assert "sleep" in (seen.value or ""), seen.text
 
 
 NEVER = """
@@ -267,6 +239,4 @@ def test_numbers_of_calls_are_those_of_the_kernels_headers(machine: str) -> None
     text = Path(HEADERS[machine]).read_text()
     known = {name: int(number) for name, number in re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", text)}
     calls = confine.allowed_calls(machine)
-    assert {name: known[name] for name in calls if name in known} == {
-        name: number for name, number in calls.items() if name in known
-    }
+    assert {name: known.get(name, number) for name, number in calls.items()} == calls

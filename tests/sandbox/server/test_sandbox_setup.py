@@ -16,32 +16,19 @@ class Store:
 """
 # The memory of the process, byte by byte. Head and tail of what is looked for are never joined by the search itself.
 SCAN = """
-import ctypes
+import contextlib, ctypes, re
 def scan(head, tail):
-    hits = 0
+    both = re.compile(re.escape(head) + b"(?=" + re.escape(tail) + b")")
     with open("/proc/self/maps") as maps:
-        regions = [line.split() for line in maps]
-    try:
-        memory = open("/proc/self/mem", "rb", 0)
-    except OSError:
-        memory = None
-    for region in regions:
-        start, end = (int(edge, 16) for edge in region[0].split("-"))
-        if region[1].startswith("rw"):
-            hits += count(ctypes.string_at(start, end - start), head, tail)
-        if memory is not None:
-            try:
-                memory.seek(start)
-                hits += count(memory.read(end - start), head, tail)
-            except (OSError, ValueError, OverflowError):
-                pass
-    return hits
-def count(data, head, tail):
-    hits, place = 0, data.find(head)
-    while place >= 0:
-        after = place + len(head)
-        hits += data[after:after + len(tail)] == tail
-        place = data.find(head, after)
+        regions = [line.split()[:2] for line in maps]
+    hits = 0
+    for edges, rights in regions:
+        start, end = (int(edge, 16) for edge in edges.split("-"))
+        if rights.startswith("rw"):
+            hits += len(both.findall(ctypes.string_at(start, end - start)))
+        with contextlib.suppress(OSError, ValueError, OverflowError), open("/proc/self/mem", "rb", 0) as memory:
+            memory.seek(start)
+            hits += len(both.findall(memory.read(end - start)))
     return hits
 """
 

@@ -1,27 +1,20 @@
 """That a family gets its share of CPU and memory and no more, and that no other is ended for what it takes."""
 
 import contextlib
-import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
-from sandbox_under_test import open_or_skip, processes_of
+from sandbox_under_test import open_or_skip, processes_of, values, wait_for
 
 from arpo_trainer.cli.arpo_command import main
 from sandbox import Limits, Sandbox, SandboxError, SyncInterpreter
 from sandbox import options as limits_module
 
 LIMITS = Limits(memory="1g", session_memory=1 << 30, processes=80, disk=32 << 20, timeout=30, grace=0.5)
-HOGS = """
-import os
-for _ in range({number}):
-    if os.fork() == 0:
-        while True: pass
-"""
 GROW_BY_COLLECTING = """
 import gc, os, time
 gc.unfreeze()
@@ -42,13 +35,6 @@ def fair(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
         yield sandbox
 
 
-def settles(look: Callable[[], object], wanted: object, seconds: float = 5) -> None:
-    deadline = time.monotonic() + seconds
-    while (found := look()) != wanted:
-        assert time.monotonic() < deadline, f"{found}, not {wanted}"
-        time.sleep(0.05)
-
-
 def policies(sandbox: Sandbox) -> list[int]:
     """The scheduling policies of all tasks of sessions that want to run."""
     found = []
@@ -64,49 +50,18 @@ def policies(sandbox: Sandbox) -> list[int]:
 @pytest.fixture
 def neighbour(fair: Sandbox) -> Iterator[SyncInterpreter]:
     with fair.interpreter_sync() as python:
-        settles(lambda: policies(fair), [])
+        wait_for(lambda: not policies(fair))
         yield python
 
 
-def test_what_outlives_its_cell_has_idle_priority(fair: Sandbox, neighbour: SyncInterpreter) -> None:
-    with fair.interpreter_sync() as hog:
-        hog.run(HOGS.format(number=6))
-        settles(lambda: policies(fair), [5] * 6)
-
-
-def test_threads_that_outlive_their_cell_have_idle_priority(fair: Sandbox, neighbour: SyncInterpreter) -> None:
-    code = (
-        "import hashlib, threading\ndata = bytes(1 << 22)\ndef burn():\n    while True: hashlib.sha256(data).digest()\n"
-    )
-    with fair.interpreter_sync() as hog:
-        hog.run(code + "for _ in range(4): threading.Thread(target=burn, daemon=True).start()")
-        settles(lambda: policies(fair), [5] * 4)
-        assert hog.run("import os; os.sched_getscheduler(0)").value == "0"
-
-
-def test_a_cell_has_one_share_whatever_it_starts(fair: Sandbox, neighbour: SyncInterpreter) -> None:
-    with fair.interpreter_sync() as hog:
-        thread = threading.Thread(target=lambda: hog.run(HOGS.format(number=6) + "while True: pass", timeout=4))
-        thread.start()
-        settles(lambda: policies(fair), [0, 5, 5, 5, 5, 5, 5])
-        thread.join()
-
-
-def test_each_running_branch_of_a_family_has_a_share(fair: Sandbox, neighbour: SyncInterpreter) -> None:
-    with fair.interpreter_sync() as origin:
-        family = [origin, *origin.fork(2)]
-        threads = [
-            threading.Thread(target=one.run, args=(HOGS.format(number=1) + "while True: pass", 3)) for one in family
-        ]
-        for thread in threads:
-            thread.start()
-        settles(lambda: policies(fair), [0, 0, 0, 5, 5, 5])
-        for thread in threads:
-            thread.join()
-
-
-def test_sessions_can_not_take_their_priority_back(fair: Sandbox, neighbour: SyncInterpreter) -> None:
-    code = """
+HOGS = "import os\nfor _ in range({number}):\n    if os.fork() == 0:\n        while True: pass\n"
+THREADS = """
+import hashlib, threading
+def burn():
+    while True: hashlib.sha256(bytes(1 << 22)).digest()
+for _ in range(4): threading.Thread(target=burn, daemon=True).start()
+"""
+TAKE_BACK = """
 import os
 for _ in range(3):
     if os.fork() == 0:
@@ -117,34 +72,41 @@ for _ in range(3):
             try: os.setpriority(os.PRIO_PROCESS, 0, 0)
             except OSError: pass
 """
+
+
+@pytest.mark.parametrize(("code", "number"), [(HOGS.format(number=6), 6), (THREADS, 4), (TAKE_BACK, 3)])
+def test_what_outlives_its_cell_has_idle_priority(
+    fair: Sandbox, neighbour: SyncInterpreter, code: str, number: int
+) -> None:
     with fair.interpreter_sync() as hog:
         hog.run(code)
-        settles(lambda: policies(fair), [5] * 3)
-        assert policies(fair) == [5] * 3
+        wait_for(lambda: policies(fair) == [5] * number)
+        assert hog.run("import os; os.sched_getscheduler(0)").value == "0"
+        wait_for(lambda: policies(fair) == [5] * number)
 
 
-@pytest.fixture(scope="module")
-def crowd() -> Iterator[tuple[Sandbox, list[SyncInterpreter]]]:
-    """A sandbox with neighbours that hold memory: eleven, seven of them a family."""
+def test_each_running_branch_of_a_family_has_one_share_whatever_it_starts(
+    fair: Sandbox, neighbour: SyncInterpreter
+) -> None:
+    with fair.interpreter_sync() as origin, ThreadPoolExecutor(3) as threads:
+        for one in (origin, *origin.fork(2)):
+            threads.submit(one.run, HOGS.format(number=2) + "while True: pass", 3)
+        wait_for(lambda: policies(fair) == [0, 0, 0, 5, 5, 5, 5, 5, 5])
+
+
+@pytest.mark.docker
+def test_pages_of_the_zygote_that_are_written_between_cells_cost_no_neighbour_anything() -> None:
+    """Of eleven neighbours that hold memory, seven are a family."""
     with open_or_skip("docker", LIMITS, containers=1, sessions=8) as sandbox:
         neighbours = [sandbox.interpreter_sync("x = bytearray(b'x') * (120 << 20)")]
         forked = sandbox.interpreter_sync("x = bytearray(b'x') * (30 << 20)")
         neighbours += [forked, *forked.fork(6), *(sandbox.interpreter_sync("x = b''") for _ in range(3))]
-        yield sandbox, neighbours
-
-
-@pytest.mark.docker
-def test_pages_of_the_zygote_that_are_written_between_cells_cost_no_neighbour_anything(crowd: Any) -> None:
-    sandbox, neighbours = crowd
-    sizes = [one.run("len(x)").value for one in neighbours]
-    with sandbox.interpreter_sync() as greedy:
-        greedy.run(GROW_BY_COLLECTING)
-        deadline = time.monotonic() + 10
-        while time.monotonic() < deadline and alive(greedy):
-            time.sleep(0.1)
-        time.sleep(0.5)
-        assert not alive(greedy)
-        assert [one.run("len(x)").value for one in neighbours] == sizes
+        sizes = values(neighbours, "len(x)")
+        with sandbox.interpreter_sync() as greedy:
+            greedy.run(GROW_BY_COLLECTING)
+            wait_for(lambda: not alive(greedy))
+            time.sleep(0.5)
+            assert values(neighbours, "len(x)") == sizes
 
 
 def alive(session: SyncInterpreter) -> bool:

@@ -11,14 +11,6 @@ from sandbox.server.wire import DONE, HAS_VALUE, OUTCOME, pack
 
 _FORGED = OUTCOME.pack(0, HAS_VALUE, 6, 0) + b"forged"
 _FRAMES = b"".join(pack(DONE, number, _FORGED) for number in range(200))
-_SEND = f"""
-def send(fd):
-    try:
-        os.set_blocking(fd, False)
-        return os.write(fd, {_FRAMES!r})
-    except OSError as error:
-        return error.errno
-"""
 STATE = """
 def state(pid):
     try: return open(f"/proc/{pid}/stat").read().split()[2]
@@ -27,8 +19,8 @@ def state(pid):
 
 
 def test_what_a_subprocess_says_on_the_control_channel_is_not_heard(python: SyncInterpreter) -> None:
-    python.run(f"import os, time\n{_SEND}")
-    execution = python.run("pid = os.fork()\nif not pid: send(199); os._exit(0)\nos.waitpid(pid, 0)\n'mine'")
+    send = f"import os\npid = os.fork()\nif not pid: os.write(199, {_FRAMES!r}); os._exit(0)\nos.waitpid(pid, 0)"
+    execution = python.run(f"{send}\n'mine'")
     assert (execution.value, execution.alive) == ("'mine'", True)
     flood = "pid = os.fork()\nif not pid:\n    for _ in range(200): os.write(199, bytes(65536))\nos.waitpid(pid, 0)"
     assert python.run(flood, timeout=5).status == "killed"  # it keeps the supervisor busy
