@@ -274,22 +274,20 @@ def test_a_file_of_clients_that_is_malformed_or_open_to_others_is_refused(
         serve(clients_file=file)
 
 
-@pytest.mark.parametrize(
-    ("action", "fields"),
-    [
+def test_malformed_fields_are_refused_and_the_session_goes_on(url: str) -> None:
+    path = opened(url)
+    malformed: list[tuple[str, dict[str, Any]]] = [
         ("run", {"code": "1", "timeout": -1}),
         ("run", {"code": "1", "number": "x"}),
         ("fork", {"n": 0}),
         ("put", {"path": "../a", "data": ""}),
         ("put", {"path": "a", "data": "?"}),
-    ],
-)
-def test_malformed_fields_are_refused_and_the_session_goes_on(url: str, action: str, fields: dict[str, Any]) -> None:
-    path = opened(url, lease="malformed")
-    answer = post(url, f"{path}/{action}", **fields)
-    assert (answer.status_code, bool(answer.json()["message"])) == (400, True)
-    assert post(url, f"{path}/run", code="1 + 1").json()["value"] == "2"
-    post(url, "/v1/close", lease="malformed")
+    ]
+    for action, fields in malformed:
+        answer = post(url, f"{path}/{action}", **fields)
+        assert (answer.status_code, bool(answer.json()["message"])) == (400, True)
+        assert post(url, f"{path}/run", code="1 + 1").json()["value"] == "2"
+    post(url, f"{path}/close")
 
 
 def test_the_openapi_document_has_every_path_and_no_other(url: str) -> None:

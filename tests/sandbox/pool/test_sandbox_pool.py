@@ -1,6 +1,7 @@
 """Slots, the queue for them, and what happens to those who wait; containers that die, hang, wear out."""
 
 import asyncio
+import gc
 import os
 import signal
 import threading
@@ -217,8 +218,6 @@ def test_who_waits_for_a_sandbox_that_is_closed_is_told() -> None:
 
 
 def test_a_sandbox_that_is_dropped_ends_its_containers() -> None:
-    import gc
-
     with pool():
         before = threading.active_count()
         sandbox: Sandbox | None = Sandbox.open_sync(fastest(), LIMITS)
