@@ -99,7 +99,7 @@ def test_ls_lists_a_directory(python: SyncInterpreter) -> None:
 )
 def test_ls_of_what_is_no_directory_is_an_error(python: SyncInterpreter, path: str, kind: type[Exception]) -> None:
     python.put("file", b"")
-    with pytest.raises(kind, match=path):
+    with pytest.raises(kind, match=path or "relative path|not a directory"):
         python.ls(path)
 
 
