@@ -23,7 +23,7 @@ import torch
 
 from arpo_trainer.backends import VLLMServerBackend
 from arpo_trainer.backends.base import Backend, GenerationError, Request
-from tests.arpo_trainer.backends.conformance import CONTEXTS, BackendConformance, rollout
+from tests.arpo_trainer.backends.conformance import CONTEXTS, BackendConformance, rollout, under_way
 
 BOUND = 1e-4  # nats, float32 on both sides
 
@@ -133,10 +133,7 @@ def test_a_cancelled_request_is_aborted_on_the_server(url: str, one: VLLMServerB
 
     async def main() -> None:
         await one.begin()
-        begun = asyncio.Event()
-        request = Request(CONTEXTS[0], 1000, seed=1, window=1)
-        task = asyncio.create_task(one.generate(request, lambda _: begun.set()))
-        await begun.wait()
+        task = await under_way(one, Request(CONTEXTS[0], 1000, seed=1, window=1))
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await one.end()

@@ -16,7 +16,7 @@ from vllm.v1.engine import logprobs
 
 from arpo_trainer.backends import VLLMEngineBackend, vllm_engine
 from arpo_trainer.backends.base import Backend, Generation, GenerationError, Request
-from tests.arpo_trainer.backends.conformance import CONTEXTS, BackendConformance, expected, rollout
+from tests.arpo_trainer.backends.conformance import CONTEXTS, BackendConformance, expected, rollout, under_way
 from tests.vllm.conftest import load_weights
 
 BOUND = 1e-4  # nats, float32 on both sides; measured: 2e-5
@@ -80,10 +80,7 @@ def test_a_rollout_does_not_begin_while_requests_are_under_way_and_a_cancelled_o
 
     async def main() -> None:
         await backend.begin()
-        begun = asyncio.Event()
-        request = Request(CONTEXTS[2] * 20, 800, seed=1, window=1)
-        task = asyncio.create_task(backend.generate(request, lambda _: begun.set()))
-        await begun.wait()
+        task = await under_way(backend, Request(CONTEXTS[2] * 20, 800, seed=1, window=1))
         try:
             with pytest.raises(GenerationError, match="under way"):
                 await backend.begin()
