@@ -4,13 +4,12 @@ import contextlib
 import hashlib
 import json
 import os
-import re
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -25,7 +24,7 @@ pytest.importorskip("ray", reason="without the extra `ray`")
 from arpo_trainer import ray_rollouts
 from arpo_trainer.ray_rollouts import RolloutWorkers
 from arpo_trainer.ray_rollouts.actor_group import ActorGroup, ActorHandle
-from tests.arpo_trainer.ray_rollouts.test_ray_rollouts import within
+from tests.arpo_trainer.ray_rollouts.test_ray_rollouts import process_of, within
 
 REFINER = {"refiner": 1, "refine_above": 1}  # the policy helps itself, and replies nothing that is of use
 SETTINGS = EvalSettings(
@@ -80,7 +79,7 @@ def test_a_node_is_killed_and_no_episode_is_lost_or_there_twice(
     model, address = endpoint
     models = [EvalModel("stub", "endpoint", str(served_model), (address,), "stub")]
     with RolloutWorkers(2, two_nodes.address, resources={"evaluation": 1}, start_timeout=60) as workers:
-        played_by = [int(re.search(r"process (\d+)", name)[1]) for name in workers.nodes()]  # type: ignore[index]
+        played_by = [process_of(name) for name in workers.nodes()]
 
         def kill() -> None:
             two_nodes.kill(-1)
@@ -104,36 +103,25 @@ def test_a_node_is_killed_and_no_episode_is_lost_or_there_twice(
 def test_a_synthesis_is_that_of_one_process(
     endpoint: tuple[Endpoint, str], workers: Any, served_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[Any] = []
-
-    def opened(*given: Any) -> Any:
-        asked.append(given)
-        return contextlib.nullcontext(workers)
-
+    opened = mock.Mock(return_value=contextlib.nullcontext(workers))
     monkeypatch.setattr(ray_rollouts, "RolloutWorkers", opened)
     command = ["synth", "arpo/MultiHop-v0", "--tasks", "5", "--model", str(served_model), "--endpoint", endpoint[1]]
     command += ["--endpoint-model", "stub", "other", "--max-broken", "1"]  # both at once
     for name, more in (("ray", ["--ray", "here:1", "--rollout-workers", "2"]), ("whole", [])):
         main([*command, *more, "--output", str(tmp_path / name)])
-    assert asked == [(2, "here:1")]
+    opened.assert_called_once_with(2, "here:1")
     found, whole = (load_eval_run(tmp_path / name) for name in ("ray", "whole"))
     assert untimed(found) == untimed(whole)
-    stages = {row.env.rpartition("/")[2] for row in found.rows}
-    assert stages >= {"direct", "tir", "verify", "reflect"}
+    assert {row.env.rpartition("/")[2] for row in found.rows} >= {"direct", "tir", "verify", "reflect"}
     assert (tmp_path / "ray" / "report.json").read_bytes() == (tmp_path / "whole" / "report.json").read_bytes()
 
 
 def test_two_runs_that_lose_a_worker_get_the_same_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    group, lost = ActorGroup.__new__(ActorGroup), ActorHandle(0, None)
-    group.members, group._ray = [lost, ActorHandle(1, None)], SimpleNamespace(kill=lambda actor: None)
-
-    def start(number: int) -> ActorHandle:
-        group.members.append(ActorHandle(number, None))
-        return group.members[-1]
-
-    monkeypatch.setattr(group, "start", start)
-    assert group.restart(lost) is group.restart(lost)
-    assert sorted(member.number for member in group.members) == [0, 1]
+    group, (lost, other, new) = ActorGroup.__new__(ActorGroup), (ActorHandle(number, None) for number in (0, 1, 0))
+    group.members, group._ray = [lost, other], mock.Mock()
+    monkeypatch.setattr(group, "start", lambda number: group.members.append(new) or new)
+    assert group.restart(lost) is group.restart(lost) is new
+    assert group.members == [other, new]
 
 
 @pytest.mark.parametrize(

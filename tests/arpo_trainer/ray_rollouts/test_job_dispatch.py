@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -29,8 +30,6 @@ class Player:
         try:
             for _ in range(rng.randrange(4)):
                 await asyncio.sleep(0)
-                if self.lives == 0:
-                    raise WorkerLost("gone")
             if self.lives == 0:
                 raise WorkerLost("gone")
             self.lives -= self.lives > 0
@@ -43,12 +42,8 @@ def dispatch(
     jobs: int, play: Callable[[Player, int], Coroutine[Any, Any, int]], at_once: int = 2, losses: int = 2, **more: Any
 ) -> tuple[JobDispatch[Player, int], list[tuple[int, int]]]:
     taken: list[tuple[int, int]] = []
-
-    async def none(lost: Player) -> None:
-        return None
-
-    replace = more.get("replace", none)
-    made = JobDispatch[Player, int](jobs, at_once, play, replace, lambda job, value: taken.append((job, value)), losses)
+    replace = more.get("replace", mock.AsyncMock(return_value=None))
+    made = JobDispatch[Player, int](jobs, at_once, play, replace, lambda *result: taken.append(result), losses)
     return made, taken
 
 
@@ -73,32 +68,18 @@ def test_each_job_is_taken_once_whoever_dies(jobs: int, lives: list[int], at_onc
     assert all(player.most <= at_once and player.now == 0 for player in players)
 
 
-def test_workers_that_come_later_take_part() -> None:
-    late = Player("late")
-
-    async def coming() -> Player:
-        await asyncio.sleep(0.01)
-        return late
-
+def test_workers_that_come_later_take_part_and_without_any_the_run_ends() -> None:
     made, taken = dispatch(4, lambda who, job: who.play(job, random.Random(1)))
-    asyncio.run(made.run([], [coming()]))
+    asyncio.run(made.run([], [asyncio.sleep(0.01, Player("late"))]))
     assert sorted(job for job, _ in taken) == [0, 1, 2, 3]
-
-
-def test_a_job_that_ends_its_workers_ends_the_run() -> None:
-    async def replace(lost: Player) -> Player:
-        return Player("new")
-
-    async def play(who: Player, job: int) -> int:
-        raise WorkerLost("out of memory")
-
-    made, _ = dispatch(1, play, losses=2, replace=replace)
-    with pytest.raises(RuntimeError, match=r"group 0 was lost with its rollout worker 3 times \(out of memory\)"):
-        asyncio.run(made.run([Player("one")]))
-
-
-def test_without_workers_the_run_ends() -> None:
     made, taken = dispatch(3, lambda who, job: who.play(job, random.Random(0)), at_once=1)
     with pytest.raises(WorkersGone, match="2 groups are left"):
         asyncio.run(made.run([Player("mortal", lives=1)]))
     assert len(taken) == 1
+
+
+def test_a_job_that_ends_its_workers_ends_the_run() -> None:
+    play, replace = mock.AsyncMock(side_effect=WorkerLost("out of memory")), mock.AsyncMock(return_value=Player("new"))
+    made, _ = dispatch(1, play, losses=2, replace=replace)
+    with pytest.raises(RuntimeError, match=r"group 0 was lost with its rollout worker 3 times \(out of memory\)"):
+        asyncio.run(made.run([Player("one")]))
