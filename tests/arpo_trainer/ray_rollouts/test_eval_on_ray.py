@@ -18,7 +18,7 @@ from arpo_trainer.evaluation.episode_store import load_eval_run
 from arpo_trainer.evaluation.eval_session import run_evaluation
 from arpo_trainer.evaluation.eval_settings import EvalModel, EvalSettings
 from tests.arpo_env.chat_server import chat_server, reply
-from tests.arpo_trainer.evaluation.test_shards import untimed
+from tests.arpo_trainer.evaluation.test_shards import played
 
 pytest.importorskip("ray", reason="without the extra `ray`")
 from arpo_trainer import ray_rollouts
@@ -94,7 +94,7 @@ def test_a_node_is_killed_and_no_episode_is_lost_or_there_twice(
     found = run_evaluation(more, models, tmp_path / "ray", resume=True)
     whole = run_evaluation(more, models, tmp_path / "whole")
     assert len(found.attempts) == len(found.rows) == 2 * 9 * 2
-    assert untimed(found) == untimed(whole)
+    assert played(found) == played(whole)
     assert any(entry.helper for row in found.rows for entry in row.episodes)
     assert {entry.outcome for row in found.rows for entry in row.episodes} >= {"failed", "answered"}
     assert (tmp_path / "ray" / "results.json").read_bytes() == (tmp_path / "whole" / "results.json").read_bytes()
@@ -111,7 +111,7 @@ def test_a_synthesis_is_that_of_one_process(
         main([*command, *more, "--output", str(tmp_path / name)])
     opened.assert_called_once_with(2, "here:1")
     found, whole = (load_eval_run(tmp_path / name) for name in ("ray", "whole"))
-    assert untimed(found) == untimed(whole)
+    assert played(found) == played(whole)
     assert {row.env.rpartition("/")[2] for row in found.rows} >= {"direct", "tir", "verify", "reflect"}
     assert (tmp_path / "ray" / "report.json").read_bytes() == (tmp_path / "whole" / "report.json").read_bytes()
 
