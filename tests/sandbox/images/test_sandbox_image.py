@@ -131,11 +131,14 @@ print(json.dumps([len(specs) > 500, from_source, list(flags), numpy.array_equal.
 """
 
 
-def test_everything_is_imported_from_bytecode_that_is_not_checked(client: Any, base: str) -> None:
-    for tag, packages in ((build_image(), profiles.SITE_PACKAGES), (build_image(base), "/opt/arpo/packages")):
-        many, from_source, flags, place = run_in(client, tag, IMPORTED_FROM_BYTECODE)
-        assert (many, from_source, flags) == (True, [], [1])
-        assert place.startswith(packages)
+@pytest.mark.parametrize(("own", "packages"), [(True, profiles.SITE_PACKAGES), (False, "/opt/arpo/packages")])
+def test_everything_is_imported_from_bytecode_that_is_not_checked(
+    own: bool, packages: str, client: Any, request: pytest.FixtureRequest
+) -> None:
+    tag = build_image() if own else build_image(request.getfixturevalue("base"))
+    many, from_source, flags, place = run_in(client, tag, IMPORTED_FROM_BYTECODE)
+    assert (many, from_source, flags) == (True, [], [1])
+    assert place.startswith(packages)
 
 
 def test_tmp_is_a_directory_only_where_it_is_asked_for(client: Any) -> None:
