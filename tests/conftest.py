@@ -208,6 +208,7 @@ def train_tiny_policy(tokenizer: Any, folder: Path) -> None:
     env.close()
     model = tiny_llama(len(tokenizer), seed=2)  # one whose trees branch where tests want to see it
     cold_start(model, tokenizer, examples, folder, epochs=24, batch_size=8, learning_rate=2e-2, bf16=False)
+    assert "forward" not in vars(model)  # neither autocast nor a fused head is left
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
