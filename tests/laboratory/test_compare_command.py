@@ -70,10 +70,8 @@ def test_a_comparison_trains_stores_and_makes_no_run_twice(tmp_path: Path, monke
     assert main(command) == 0
     assert "at equal trajectories" in (printed := capsys.readouterr().out)
     records = read_records(folder / RUNS)
-    assert [(record["label"], record["seed"], record["status"]) for record in records] == [
-        ("grpo", 0, "finished"),
-        ("arpo", 0, "finished"),
-    ]
+    found = [(record["label"], record["seed"], record["status"]) for record in records]
+    assert found == [("grpo", 0, "finished"), ("arpo", 0, "finished")]
     for record in records:
         assert [point["trajectories"] for point in record["curve"]] == [4, 8]
         assert record["curve"][0]["sampled_tokens"] >= 4
@@ -82,7 +80,6 @@ def test_a_comparison_trains_stores_and_makes_no_run_twice(tmp_path: Path, monke
         assert record["settings"]["policy"] == {"demonstrations": 32, "batch_size": 8}
     data = json.loads((folder / "comparison.json").read_text())
     assert (data["missing"], data["axes"]["trajectories"]["budgets"]) == (0, {"short": 8})
-    assert [run["totals"]["trajectories"] for run in data["runs"]] == [8, 8]
     before = {path.name: path.read_bytes() for path in (folder / GRID, folder / RUNS, folder / "comparison.json")}
     assert main(command) == 0
     assert capsys.readouterr().out == printed
