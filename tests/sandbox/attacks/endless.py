@@ -21,6 +21,13 @@ os.kill(os.getpid(), signal.SIGSTOP)
 == c_loop_holds_the_interpreter | shows=STOPPED, alive=False
 sum(range(10**13))
 
+== swallows_the_interrupt | shows=STOPPED, alive=False
+while True:
+    try:
+        time.sleep(100)
+    except BaseException:
+        pass
+
 == waits_for_a_child_like_vfork | shows=STOPPED, alive=False
 if syscall("clone", 0x4000 | signal.SIGCHLD, 0, 0, 0, 0) == 0:
     signal.signal(signal.SIGINT, signal.SIG_IGN)

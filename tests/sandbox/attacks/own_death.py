@@ -58,4 +58,10 @@ program = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0x80000000))
 filters = struct.pack("HxxxxxxP", 1, ctypes.addressof(program))
 number = {"x86_64": 317, "aarch64": 277}[platform.machine()]
 <<_later('_libc.syscall(number, 1, 1, filters)')>>
+
+== builtins_removed | status="ok|error|killed"
+import builtins
+print("started", flush=True)
+for name in ("compile", "exec", "eval", "isinstance", "len", "repr", "str", "open", "__import__", "BaseException"):
+    with contextlib.suppress(Exception): delattr(builtins, name)
 """
