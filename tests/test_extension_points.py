@@ -1,7 +1,7 @@
 """A new algorithm is one file with a row for a table, which a user adds from outside.
 
 So are a tool, a protocol and tasks (`tests/arpo_trainer/cli/test_own_environment.py`), a generation backend
-(`tests/test_docs.py`) and a search provider (`tests/test_contributing.py`).
+(`tests/test_docs.py`), a data set, a search provider and a grader (`tests/arpo_env/test_own_rows.py`).
 """
 
 from collections.abc import Iterator
