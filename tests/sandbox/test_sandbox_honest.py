@@ -37,6 +37,20 @@ found, value.value
 """,
         "([1, 2, 3], 3)",
     ),
+    "shared_mapping_of_a_child": (
+        """
+import mmap, os
+area = mmap.mmap(-1, 8 << 20)
+if os.fork() == 0:
+    area[:2] = b"ab"
+    os._exit(0)
+os.wait()
+try: found = mmap.mmap(-1, 1 << 30)
+except OSError as error: found = "Limits.file_size" in str(error)
+area[:3], isinstance(area, mmap.mmap), found
+""",
+        "(b'ab\\x00', True, True)",
+    ),
 }
 
 

@@ -199,7 +199,9 @@ def test_forks_that_hang_are_given_up() -> None:
 
 
 @pytest.mark.parametrize("fortress", ["unsafe_local"], indirect=True)
-def test_an_escape_and_harm_would_be_seen(fortress: Fortress) -> None:
+def test_an_escape_harm_and_what_is_left_over_would_be_seen(
+    fortress: Fortress, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with fortress.attacker(Attack("", "", "")) as (attacker, victims):
         for code in ("refused('stat', os.stat, '/')", "print('SENTINEL-' + '0' * 16)"):
             with pytest.raises(AssertionError):
@@ -211,6 +213,9 @@ def test_an_escape_and_harm_would_be_seen(fortress: Fortress) -> None:
             session.run(harm)
             with pytest.raises(AssertionError):
                 victim.check()
+    monkeypatch.setattr("attacks.fortress.SOON", 0.5)
+    with fortress.sandbox.interpreter_sync(), pytest.raises(AssertionError, match="sessions"):
+        fortress.check_recovered()
 
 
 @pytest.mark.docker

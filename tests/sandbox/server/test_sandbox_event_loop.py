@@ -1,10 +1,21 @@
-"""The supervisor's event loop: descriptors, and callbacks that fail."""
+"""The supervisor's event loop: timers, descriptors, and callbacks that fail."""
 
 import os
 
 import pytest
 
 from sandbox.server.channels import EventLoop
+
+
+def test_cancelled_timers_do_not_pile_up() -> None:
+    loop = EventLoop()
+    loop.call_later(0.0, loop.stop)
+    for _ in range(10_000):  # as each cell has one, for its limit
+        timer = loop.call_later(3600.0, print)
+        timer.cancel()
+        timer.cancel()  # does nothing
+    assert len(loop._timers) < 1000
+    loop.run_forever()
 
 
 def test_a_descriptor_that_is_not_watched_any_more_is_left_alone() -> None:

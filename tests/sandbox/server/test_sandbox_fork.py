@@ -97,11 +97,18 @@ def test_sixty_four_forks_at_once(python: SyncInterpreter) -> None:
         copy.close()
 
 
-def test_a_fork_that_fails_leaves_the_session_alive(python: SyncInterpreter) -> None:
-    python.run("import os, shutil\nx = 2\nreal = os.path.realpath(os.environ['HOME'])\nshutil.rmtree(real)")
+@pytest.mark.parametrize(
+    "code",
+    [
+        "shutil.rmtree(os.path.realpath(os.environ['HOME']))",
+        "os.register_at_fork(after_in_child=lambda: os._exit(9))",  # a copy that dies at birth
+    ],
+)
+def test_a_fork_that_fails_leaves_the_session_alive(python: SyncInterpreter, code: str) -> None:
+    python.run(f"import os, shutil\npid = os.getpid()\n{code}")
     with pytest.raises(ForkError, match="goes on"):
         python.fork(2)
-    assert python.run("x").value == "2"
+    assert python.run("os.getpid() == pid").value == "True"
 
 
 def test_a_session_that_dies_in_its_fork_says_so(python: SyncInterpreter) -> None:

@@ -97,3 +97,5 @@ def test_the_end_of_the_process_is_told_with_what_it_had_printed(python: SyncInt
     execution = python.run("import os\nprint('last words')\nos._exit(3)")
     assert (execution.status, execution.alive, execution.stdout) == ("killed", False, "last words\n")
     assert "exit code 3" in str(execution.error)
+    python.restart()
+    assert python.run("6 * 7").value == "42"
