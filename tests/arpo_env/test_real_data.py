@@ -76,3 +76,11 @@ def test_every_gold_answer_earns_exactly_one(gold_set: tuple[Any, int], monkeypa
     outcomes = answered(env, given[:: 1 + golds // 3000])
     bad = [(task.id, gold, reward) for task, gold, reward, parts in outcomes if reward != 1.0 or parts["format"] != 1.0]
     assert bad == []
+
+
+def test_another_answer_earns_nothing(gold_set: tuple[Any, int]) -> None:
+    env, _ = gold_set
+    tasks = [env.tasks.task(number) for number in range(0, env.tasks.size, 1 + env.tasks.size // 300)]
+    outcomes = answered(env, [(task, "zzyzx 987654321") for task in tasks])
+    bad = [(task.id, task.answers, reward) for task, _, reward, parts in outcomes if reward or not parts["format"]]
+    assert bad == []

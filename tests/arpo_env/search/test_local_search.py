@@ -87,6 +87,16 @@ def test_no_query_is_an_error_or_expensive(index: LocalSearch, query: str) -> No
     assert time.thread_time() - started < 5
 
 
+def test_many_callers_at_once_get_their_own_answers(index: LocalSearch) -> None:
+    urls = {"who discovered radium": "curie", "the who": "who", "黄金": "https://example.org/gold", "xyzzy": "long"}
+
+    async def ask() -> list[str]:
+        found = await asyncio.gather(*(index.search(query, 3) for query in [*urls] * 64))
+        return [hits[0].url for hits in found]
+
+    assert asyncio.run(ask()) == [*urls.values()] * 64
+
+
 def test_it_works_in_the_child_of_a_fork(index: LocalSearch) -> None:
     def holds() -> bool:
         return asyncio.run(index.search("who discovered radium", 3))[0].url == "curie"
