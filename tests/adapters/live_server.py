@@ -2,11 +2,11 @@
 
 import contextlib
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from arpo_env.adapters.hosted_episodes import address, bind, uvicorn_server
+from tests.waiting import wait_for
 
 
 @contextlib.contextmanager
@@ -21,11 +21,3 @@ def served(app: Any, token: str = "") -> Iterator[str]:
         finally:
             server.should_exit = True
             thread.join()
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    limit = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > limit:
-            raise TimeoutError(f"the condition did not hold within {seconds:g} s")
-        time.sleep(0.02)

@@ -19,8 +19,9 @@ from arpo_env import EnvFactory, ToolEnv
 from arpo_env.adapters import FAULTS
 from arpo_env.adapters.mcp_server import HostedEpisodes, make_app
 from arpo_env.tools.mcp_tools import close_connections, mcp_tools
+from tests.waiting import wait_for
 
-from .live_server import served, wait_for
+from .live_server import served
 from .scripts import Script, breaking_sandbox, native_rewards, own_sandbox, script_for, sets
 
 

@@ -21,8 +21,9 @@ from openenv import GenericEnvClient
 from arpo_env import EnvFactory
 from arpo_env.adapters import openenv as adapter
 from arpo_env.adapters.package import write_package
+from tests.waiting import wait_for
 
-from .live_server import served, wait_for
+from .live_server import served
 from .scripts import Script, breaking_sandbox, native_rewards, own_sandbox, script_for, sets
 
 ROOT = Path(__file__).resolve().parents[2]

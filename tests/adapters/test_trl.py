@@ -25,9 +25,9 @@ from arpo_env.adapters import chat_episode
 from arpo_env.adapters.trl import TRLSpec, environment_reward, trl_spec
 from arpo_env.grading.grader import Grader, Score
 from envs_registry import Task
+from tests.waiting import wait_for
 
 from .byte_level import byte_level
-from .live_server import wait_for
 from .scripts import KINDS, Script, as_text, breaking_sandbox, native_rewards, own_sandbox, script_for, sets
 
 TEMPLATE = Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja"

@@ -1,17 +1,15 @@
 """Jobs in child processes: replies, time limits, replacement, closing; crashes are tested with those of algebra."""
 
 import asyncio
-import os
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from arpo_env.worker_pool import PoolClosed, WorkerPool, WorkerStartError, WorkerTimeout
+from tests.waiting import wait_for
 
 CHILD = """
 import os, struct, sys, time
@@ -32,21 +30,6 @@ def pool(child: str = CHILD, **options: Any) -> WorkerPool:
 def ask(workers: WorkerPool, job: bytes = b"job") -> tuple[int, int]:
     pid, length = asyncio.run(workers.run(job)).split()
     return int(pid), int(length)
-
-
-def gone(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return False
-
-
-def until(holds: Callable[[], bool]) -> None:
-    ends = time.monotonic() + 5
-    while not holds():
-        assert time.monotonic() < ends
-        time.sleep(0.02)
 
 
 def test_a_child_that_does_not_read_holds_nobody_and_is_ended() -> None:
@@ -88,6 +71,6 @@ def test_closing_ends_jobs_under_way() -> None:
     threading.Timer(0.3, workers.close).start()
     with pytest.raises(PoolClosed):
         ask(workers, b"hang")
-    until(lambda: gone(first))
+    wait_for(lambda: not Path(f"/proc/{first}").exists())
     with pytest.raises(PoolClosed):
         ask(workers)

@@ -3,11 +3,12 @@
 import os
 import signal
 import subprocess
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.waiting import wait_for
 
 FOLDER = Path(__file__).parents[2] / "examples" / "slurm"
 FAKES = {
@@ -169,9 +170,7 @@ def test_what_fails_ends_the_job(slurm: FakeSlurm, environ: dict[str, str], word
 
 def test_a_job_that_is_ended_leaves_nothing(slurm: FakeSlurm) -> None:
     process = slurm.start("train.sbatch", **job(2, TRAINING_SECONDS="30"))
-    until = time.monotonic() + 10
-    while not any("--machine-rank" in step.words for step in slurm.steps()) and time.monotonic() < until:
-        time.sleep(0.02)
+    wait_for(lambda: any("--machine-rank" in step.words for step in slurm.steps()))
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=10) == 143
     assert slurm.servers_are_gone()

@@ -14,6 +14,7 @@ from benchmarks.laboratory.grid_run import AlgorithmChoice, GridRun, make_specs,
 from benchmarks.laboratory.run_store import GRID, RUNS, GridPlan, RunStore, load_comparison, read_records
 from tests import ready_processes
 from tests.laboratory.synthetic_runs import made_up_run, record_of
+from tests.waiting import has_ended, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -93,28 +94,14 @@ def test_when_the_grid_is_killed_its_runs_end_and_what_is_finished_is_kept(tmp_p
     )
     process = ready_processes.start(str(script), folder=ROOT, said=script.with_suffix(".out"))
     pid, runs = tmp_path / "runs" / "grpo-short-1" / "pid", tmp_path / RUNS
-    wait_for(lambda: pid.exists() and pid.read_text() and runs.exists() and read_records(runs))
+    wait_for(lambda: pid.exists() and pid.read_text() and runs.exists() and read_records(runs), 60)
     with pytest.raises(BlockingIOError, match="another process"):
         RunStore(tmp_path)
     process.kill()
     process.join(60)
-    wait_for(lambda: not is_alive(int(pid.read_text())))
+    wait_for(lambda: has_ended(int(pid.read_text())))
     with RunStore(tmp_path) as store:
         assert [spec.seed for spec in store.missing(plan_of(seeds=2).specs())] == [1]
-
-
-def wait_for(what: Any, seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 @pytest.mark.parametrize(

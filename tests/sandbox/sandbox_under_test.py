@@ -2,9 +2,8 @@
 
 import os
 import threading
-import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Unpack
 
@@ -17,6 +16,7 @@ from sandbox.http.json_server import HttpServer
 from sandbox.http.sandbox_server import make_server
 from sandbox.sandbox import PoolOptions
 from sandbox.server.processes import descendants
+from tests.waiting import wait_for as wait_for
 
 LIMITS = Limits(session_memory=256 << 20, grace=0.5)
 
@@ -115,10 +115,3 @@ def values(sessions: list[SyncInterpreter], code: str) -> list[str | None]:
     executions = [session.run(code) for session in sessions]
     assert [execution.error for execution in executions] == [None] * len(executions)
     return [execution.value for execution in executions]
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it has not come"
-        time.sleep(0.01)

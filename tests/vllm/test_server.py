@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ import torch
 from arpo_trainer.backends import VLLMServerBackend
 from arpo_trainer.backends.base import Backend, GenerationError, Request
 from tests.arpo_trainer.backends.conformance import CONTEXTS, BackendConformance, rollout, under_way
+from tests.waiting import wait_for
 
 BOUND = 1e-4  # nats, float32 on both sides
 
@@ -47,12 +47,10 @@ def url(llama_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         process = subprocess.Popen(
             command, stdout=log, stderr=log, env=surroundings, start_new_session=True, cwd=llama_folder
         )
-    ends = time.monotonic() + 300
+    address = f"http://127.0.0.1:{port}"
     try:
-        while not answers(address := f"http://127.0.0.1:{port}"):
-            assert process.poll() is None, file.read_text()[-3000:]
-            assert time.monotonic() < ends, file.read_text()[-3000:]
-            time.sleep(0.5)
+        wait_for(lambda: answers(address) or process.poll() is not None, 300)
+        assert process.poll() is None, file.read_text()[-3000:]
         yield address
     finally:
         with contextlib.suppress(ProcessLookupError):  # it may have ended by itself
@@ -140,8 +138,5 @@ def test_a_cancelled_request_is_aborted_on_the_server(url: str, one: VLLMServerB
 
     before = metric("generation_tokens_total")
     asyncio.run(main())
-    ends = time.monotonic() + 60
-    while metric("num_requests_running"):
-        assert time.monotonic() < ends
-        time.sleep(0.1)
+    wait_for(lambda: not metric("num_requests_running"), 60)
     assert metric("generation_tokens_total") < before + 900

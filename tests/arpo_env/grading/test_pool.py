@@ -19,6 +19,7 @@ from arpo_env.grading.check_pool import MEMORY, CheckPool, shared_pool
 from arpo_env.grading.math_grader import MathGrader
 from envs_registry import Task
 from tests.arpo_env.forks import holds_in_a_child
+from tests.waiting import has_ended, wait_for
 
 SLOW = r"\cup".join(f"({number},{number}.5)" for number in range(6000))  # the pool itself has no guard
 HUGE = r"\binom{10^7}{5\cdot10^6}"
@@ -113,7 +114,4 @@ def test_no_process_is_left_when_the_parent_is_killed(tmp_path: Path) -> None:
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    end = time.monotonic() + 10
-    while Path(f"/proc/{worker}/cmdline").exists() and Path(f"/proc/{worker}/cmdline").read_bytes():
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    wait_for(lambda: has_ended(worker))

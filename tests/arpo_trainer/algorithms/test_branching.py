@@ -16,7 +16,7 @@ from arpo_trainer.algorithms.branching import (
     entropy_level,
     segment_entropy,
 )
-from arpo_trainer.algorithms.registry import balanced_roots, branch_quota
+from arpo_trainer.algorithms.registry import balanced_roots, branch_quota, get_algorithm
 from arpo_trainer.rollout.metrics import fork_contrasts, fork_results, rollout_metrics
 from arpo_trainer.tree import Decision, Origin, RolloutTree, Trajectory
 from tests.arpo_trainer.algorithms.test_credit import result, turn
@@ -113,3 +113,11 @@ def test_a_path_that_ends_at_the_fork_is_a_sister_too() -> None:
     fork = result(tree, turn(tree, None), 3)
     tree.trajectories = [Trajectory(fork, reward=1.0), Trajectory(fork, "branch", 0, fork, reward=0.0)]
     assert fork_contrasts(tree) == [True]
+
+
+def test_an_algorithm_of_a_module_is_a_row_that_it_adds_and_nothing_else_of_it() -> None:
+    assert get_algorithm("benchmarks.laboratory.paper_rows:igpo") == get_algorithm("igpo")
+    with pytest.raises(ValueError, match=r"'.*paper_rows:answer_rows' is a function, not an .*Algorithm"):
+        get_algorithm("benchmarks.laboratory.paper_rows:answer_rows")
+    with pytest.raises(ModuleNotFoundError, match=r"no module 'own_nowhere' .*searched"):
+        get_algorithm("own_nowhere:own")

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from arpo_trainer.evaluation.episode_store import load_eval_run, rows_of
 from benchmarks.ray_world import without_times
 from tests import ready_processes
 from tests.arpo_env.chat_server import chat_server, reply
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.usefixtures("isolation")
 TASKS, SAMPLES = 12, 2
@@ -43,11 +43,8 @@ def kill_after(command: list[str], rows: int, episodes: Path) -> None:
     """Start a command, and kill it when that many rows are there."""
     said = episodes.parent.with_suffix(".out")
     process = ready_processes.start("arpo_trainer.cli", *command, folder=Path.cwd(), said=said)
-    until = time.monotonic() + 120
-    while process.is_alive() and time.monotonic() < until:
-        if episodes.is_file() and episodes.read_bytes().count(b"\n") >= rows:
-            break
-        time.sleep(0.005)
+    there = lambda: episodes.is_file() and episodes.read_bytes().count(b"\n") >= rows  # noqa: E731
+    wait_for(lambda: there() or not process.is_alive(), 120)
     assert process.is_alive(), ready_processes.errors_of(said)
     process.kill()
     process.join()

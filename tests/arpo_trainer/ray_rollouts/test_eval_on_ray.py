@@ -24,7 +24,8 @@ pytest.importorskip("ray", reason="without the extra `ray`")
 from arpo_trainer import ray_rollouts
 from arpo_trainer.ray_rollouts import RolloutWorkers
 from arpo_trainer.ray_rollouts.actor_group import ActorGroup, ActorHandle
-from tests.arpo_trainer.ray_rollouts.test_ray_rollouts import process_of, within
+from tests.arpo_trainer.ray_rollouts.test_ray_rollouts import process_of
+from tests.waiting import wait_for
 
 REFINER = {"refiner": 1, "refine_above": 1}  # the policy helps itself, and replies nothing that is of use
 SETTINGS = EvalSettings(
@@ -83,7 +84,7 @@ def test_a_node_is_killed_and_no_episode_is_lost_or_there_twice(
 
         def kill() -> None:
             two_nodes.kill(-1)
-            assert within(30, lambda: not all(os.path.exists(f"/proc/{worker}") for worker in played_by))
+            wait_for(lambda: not all(os.path.exists(f"/proc/{worker}") for worker in played_by), 30)
 
         model.kill_at, model.kill = model.asked + 20, kill
         run_evaluation(SETTINGS, models, tmp_path / "ray", workers=workers)

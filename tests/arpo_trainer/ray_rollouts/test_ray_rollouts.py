@@ -6,9 +6,7 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +32,7 @@ import ray
 
 from arpo_trainer.ray_rollouts import RayEngine, RolloutWorkers, rollout_workers
 from arpo_trainer.ray_rollouts.actor_group import RayClusterError, RolloutWorkerError, connect, rank_of
+from tests.waiting import wait_for
 
 
 def engine(workers: RolloutWorkers | None, policy: type[SleepingPolicy] = SleepingPolicy, **parts: Any) -> Any:
@@ -92,18 +91,11 @@ def process_of(worker: str) -> int:
     return int(re.search(r"process (\d+)", worker)[1])  # type: ignore[index]
 
 
-def within(seconds: float, true: Callable[[], bool]) -> bool:
-    ends = time.monotonic() + seconds
-    while not (done := true()) and time.monotonic() < ends:
-        time.sleep(0.05)
-    return done
-
-
 def test_more_workers_than_the_cluster_has_room_for(nodes: Any, workers: Any) -> None:
     free = ray.available_resources()["CPU"]
     with pytest.raises(RolloutWorkerError, match="of 9 rollout workers were not scheduled within 3 s"):
         RolloutWorkers(9, nodes.address, start_timeout=3)
-    assert within(20, lambda: ray.available_resources().get("CPU", 0) == free)  # none is left
+    wait_for(lambda: ray.available_resources().get("CPU", 0) == free)  # none is left
 
 
 def test_a_node_without_a_sandbox_is_named(workers: Any) -> None:
@@ -158,8 +150,8 @@ def test_nothing_is_left_of_a_trainer_that_is_killed(isolation: str) -> None:
         actor = process_of(worker)
         assert "docker" not in isolation or actor in {one.client for one in containers()}
         trainer.kill()
-    assert within(30, lambda: not os.path.exists(f"/proc/{actor}"))
-    assert "docker" not in isolation or within(20, lambda: actor not in {one.client for one in containers()})
+    wait_for(lambda: not os.path.exists(f"/proc/{actor}"), 30)
+    wait_for(lambda: "docker" not in isolation or actor not in {one.client for one in containers()})
 
 
 def test_a_process_that_stops_answering_and_a_node_that_is_killed(nodes: Any) -> None:
@@ -183,7 +175,7 @@ def test_a_process_that_stops_answering_and_a_node_that_is_killed(nodes: Any) ->
         assert player.replayed > 0
     with contextlib.suppress(ProcessLookupError):
         os.kill(stopped, signal.SIGCONT)  # it has been told to end, and hears of it now
-    assert within(20, lambda: not os.path.exists(f"/proc/{stopped}"))
+    wait_for(lambda: not os.path.exists(f"/proc/{stopped}"))
 
 
 def say(text: object) -> None:

@@ -2,12 +2,10 @@
 
 import multiprocessing
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from arpo_trainer.cli.arpo_command import main
@@ -18,6 +16,7 @@ from arpo_trainer.run.dry_run import Placement, plan_run
 from arpo_trainer.run.launch import CONFIGS, LaunchFlags, launch_command
 from arpo_trainer.run.sft_run import sft
 from arpo_trainer.run.train import train
+from tests.waiting import has_ended, wait_for
 
 
 def test_the_command_is_this_one_without_the_launch_flags() -> None:
@@ -123,15 +122,7 @@ def test_a_stage_ends_with_its_killed_pipeline(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(sys, "executable", str(program))
     parent = multiprocessing.get_context("fork").Process(target=pipeline.run_command, args=(["train"],))
     parent.start()
-    until(lambda: (tmp_path / "pid").is_file() and (tmp_path / "pid").read_text().endswith("\n"))
-    stage = psutil.Process(int((tmp_path / "pid").read_text()))
+    wait_for(lambda: (tmp_path / "pid").is_file() and (tmp_path / "pid").read_text().endswith("\n"))
     parent.kill()
     parent.join()
-    until(lambda: not stage.is_running() or stage.status() == psutil.STATUS_ZOMBIE)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    wait_for(lambda: has_ended(int((tmp_path / "pid").read_text())))

@@ -3,7 +3,6 @@
 import json
 import random
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from arpo_trainer.sft.trace_data import IGNORED
 from tests import ready_processes
 from tests.arpo_trainer.sft.rows import FORMATS, encoding, tree
 from tests.conftest import tiny_llama
+from tests.waiting import wait_for
 
 QUICK = {"threads": 1, "logging_steps": 5, "save_strategy": "no", "gradient_checkpointing": False, "disable_tqdm": True}
 
@@ -104,11 +104,8 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(byte_lm: Path, byte_tok
 def _kill_after_a_checkpoint(command: list[str], folder: Path) -> None:
     said = folder.with_suffix(".out")
     run = ready_processes.start("arpo_trainer.cli", *command, folder=Path.cwd(), said=said)
-    deadline = time.monotonic() + 240
-    while not list(folder.glob("checkpoint-*/trainer_state.json")):
-        assert run.is_alive(), f"it ended before a checkpoint: {ready_processes.errors_of(said)}"
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_for(lambda: list(folder.glob("checkpoint-*/trainer_state.json")) or not run.is_alive(), 240)
+    assert run.is_alive(), f"it ended before a checkpoint: {ready_processes.errors_of(said)}"
     run.kill()
     run.join()
     for later in folder.glob("checkpoint-*"):  # a quick run may have gone on for some steps

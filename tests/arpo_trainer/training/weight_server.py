@@ -2,13 +2,13 @@
 
 import json
 import queue
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
+
+from tests.arpo_env.local_server import Call, LocalServer
 
 
 class Wire(queue.Queue[Any]):
@@ -19,7 +19,7 @@ class Wire(queue.Queue[Any]):
         self.group = SimpleNamespace()  # TRL's client closes its parts when the process ends
 
 
-class WeightServer(ThreadingHTTPServer):
+class WeightServer(LocalServer):
     """One server. `with WeightServer() as server:` serves at `server.url`.
 
     Attributes:
@@ -30,58 +30,35 @@ class WeightServer(ThreadingHTTPServer):
         broken: a route that answers 400.
     """
 
-    daemon_threads = True
     wires: ClassVar[dict[int, Wire]] = {}  # by port of the group
 
     def __init__(self, workers: int = 1) -> None:
-        super().__init__(("127.0.0.1", 0), _Routes)
-        self.workers, self.asked, self.broken = workers, list[str](), ""
+        super().__init__(self.respond)
+        self.workers, self.broken = workers, ""
         self.group: dict[str, Any] = {}
         self.weights: dict[str, torch.Tensor] = {}
-        self.url = f"http://127.0.0.1:{self.server_address[1]}"
 
-    def __enter__(self) -> Self:
-        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        return self
+    @property
+    def url(self) -> str:
+        return f"http://{self.host}:{self.port}"
 
-    def __exit__(self, *_: object) -> None:
-        self.shutdown()
-        self.server_close()
+    @property
+    def asked(self) -> list[str]:
+        return [seen.path for seen in self.seen if seen.method == "POST"]
 
-    def answer(self, route: str, body: dict[str, Any]) -> Any:
-        """Answer a request as vLLM does; None is an error."""
+    def respond(self, call: Call) -> None:
+        """Answer a request as vLLM does."""
+        route, body = call.seen.path, json.loads(call.seen.body or b"{}")
         if route == self.broken:
-            return None
+            call.reply({"error": "no"}, 400)
+            return
         if route == "/init_weight_transfer_engine":
             self.group = body["init_info"]
         if route == "/update_weights":
             for name in body["update_info"]["names"]:
                 self.weights[name] = self.wires[self.group["master_port"]].get(timeout=10)
         plain = {"success": True, "world_size": self.workers, "vllm_config": {"weight_transfer_config": {}}}
-        return plain | {"data": [{"id": "tiny"}]}
-
-
-class _Routes(BaseHTTPRequestHandler):
-    server: WeightServer
-
-    def do_GET(self) -> None:
-        self._answer({})
-
-    def do_POST(self) -> None:
-        self.server.asked.append(self.path)
-        length = int(self.headers.get("content-length") or 0)
-        self._answer(json.loads(self.rfile.read(length) or b"{}"))
-
-    def _answer(self, body: dict[str, Any]) -> None:
-        found = self.server.answer(self.path.partition("?")[0], body)
-        data = json.dumps(found or {"error": "no"}).encode()
-        self.send_response(400 if found is None else 200)
-        self.send_header("content-length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_: Any) -> None:
-        pass
+        call.reply(plain | {"data": [{"id": "tiny"}]})
 
 
 def join_group(init_info: dict[str, Any]) -> Any:
