@@ -225,15 +225,3 @@ def test_a_task_whose_setup_holds_its_answer_is_refused_in_a_set_and_at_reset(ow
     with pytest.raises(ValueError, match=r"task 'leaky': line 1 of its setup holds the gold answer 'Paris'"):
         env.reset(options={"task": LEAKY})
     assert env.reset(options={"task": CLEAN})[0] == CLEAN.question
-
-
-def test_a_policy_does_not_find_the_text_of_a_setup(own_names: None, isolation: str) -> None:
-    arpo_env.register("own/Clean-v0", [CLEAN])
-    env = ToolEnv("own/Clean-v0")
-    env.reset(options={"index": 0})
-    look = "import linecache, gc\nprint([name for name in linecache.cache if 'setup' in name], n)"
-    twin = env.fork()  # before the first call
-    for one in (env, twin):
-        assert "[] 703" in one.step(call(look))[0]
-    env.close()
-    twin.close()

@@ -11,14 +11,9 @@ import pytest
 from gymnasium.error import ClosedEnvironmentError, ResetNeeded
 
 from arpo_env.vector import ToolVectorEnv
-from envs_registry import Task
+from tests.arpo_env.test_env import LIST, call
 
-LIST = Task("t", "How long is the list?", ("4",), kind="math", setup="items = [1, 2, 3]")
 RIGHT = "<think>d</think><answer>\\boxed{4}</answer>"
-
-
-def call(code: str) -> str:
-    return f"<think>c</think><python>{code}</python>"
 
 
 @pytest.fixture

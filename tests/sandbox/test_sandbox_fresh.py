@@ -14,15 +14,6 @@ def test_nothing_stays_but_the_setup(sandbox: Sandbox) -> None:
         assert python.run("import os; x, 'y' in dir(), os.path.exists('f')").value == "(1, False, False)"
 
 
-def test_runs_at_the_same_time_wait_for_their_turn() -> None:
-    async def main() -> list[str | None]:
-        python = await sandbox.interpreter("x = 20", fresh=True)
-        return [one.value for one in await asyncio.gather(*(python.run(f"x + {n}") for n in range(40)))]
-
-    with open_or_skip(fastest(), containers=1, sessions=2) as sandbox:
-        assert asyncio.run(main()) == [str(20 + n) for n in range(40)]
-
-
 def test_every_slot_comes_back(sandbox: Sandbox) -> None:
     async def main() -> None:
         python = await own.interpreter(fresh=True)
@@ -48,13 +39,6 @@ def test_there_are_no_files(sandbox: Sandbox) -> None:
     for call in (lambda: python.put("a", b""), lambda: python.get("a")):
         with pytest.raises(ValueError, match="keeps no files"):
             call()
-
-
-def test_one_shot(sandbox: Sandbox) -> None:
-    assert sandbox.run_sync("x * 7", setup="x = 6").value == "42"
-    execution = asyncio.run(sandbox.run("while True: pass", timeout=0.2))
-    assert execution.status == "timeout"
-    assert execution.isolation == sandbox.isolation
 
 
 def test_packages_are_there_at_once_where_they_are_named_and_on_demand_where_not(sandbox: Sandbox) -> None:

@@ -12,13 +12,10 @@ import pytest
 from arpo_env import ToolEnv
 from arpo_env.tools.python import PythonTool
 from envs_registry import Task
+from tests.arpo_env.test_env import call
 
 TASK = Task("t", "q", ("4",), kind="math")
 COUNT = "import time\nn = 0\nwhile True:\n    n += 1\n    time.sleep(0.001)"
-
-
-def call(code: str) -> str:
-    return f"<think>c</think><python>{code}</python>"
 
 
 def cancel(env: ToolEnv) -> None:

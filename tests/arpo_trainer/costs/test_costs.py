@@ -281,15 +281,6 @@ def test_a_dry_run_loads_no_weights_and_prints_the_table(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
-    ("setting", "named"),
-    [("eval_tasks=-1", "eval_tasks must be at least 0"), ("limits={pyhton: 2}", "limits names pyhton")],
-)
-def test_a_dry_run_refuses_what_a_run_would(setting: str, named: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", "--recipe", "arithmetic-cpu", "--dry-run", "--set", setting]) == 1
-    assert named in capsys.readouterr().err
-
-
 MEASURED = ("3b, one GPU", "8b, LoRA", "7b, FSDP2 x 8, packed", "14b, FSDP2 x 16", "1.5b, no checkpointing, packed")
 
 

@@ -16,7 +16,7 @@ from arpo_trainer.export.export_model import export_model, find_checkpoint_files
 from arpo_trainer.rollout.model_protocol import learnt_protocol
 from tests.arpo_trainer.byte_policy import write_byte_policy
 from tests.arpo_trainer.rollout.test_model_protocol import TRAINED
-from tests.arpo_trainer.training.test_resume import byte_trainer
+from tests.arpo_trainer.training.test_resume import byte_trainer, checkpoint
 
 IDS = torch.tensor([[5, 6, 7, 8, 9]])
 
@@ -61,14 +61,6 @@ def trained(base: Path) -> Any:
         for weight in model.parameters():
             weight.add_(0.05 * torch.randn_like(weight))
     return model.eval()
-
-
-def checkpoint(run: Path, step: int) -> Path:
-    """An empty checkpoint, complete but for its weights."""
-    folder = run / f"checkpoint-{step}"
-    folder.mkdir()
-    (folder / "trainer_state.json").write_text(json.dumps({"global_step": step, "epoch": 0.5}))
-    return folder
 
 
 def logits(model: Any) -> torch.Tensor:

@@ -9,7 +9,6 @@ import pytest
 
 from arpo_trainer import RolloutTree
 from arpo_trainer.rollout.live_trajectory import PlayedTurn, replay
-from arpo_trainer.rollout.metrics import rollout_metrics
 from tests.arpo_trainer.folding_policy import FoldingPolicy, fold_call, memory, multihop, play
 
 WINDOW = 4300
@@ -100,26 +99,6 @@ def scripted(byte_tokenizer: Any, turns: Sequence[str], window: int = WINDOW) ->
 
 ANSWER = "<think>a</think><answer>\\boxed{1}</answer>"
 GOOD = memory(1, "q")
-
-
-@pytest.mark.parametrize(
-    ("broken", "said"),
-    [
-        ({**GOOD, "working": 3}, "working of fold_thought must be object, not integer"),
-        ({"episodic": GOOD["episodic"]}, "the memory lacks working, tool"),
-        ({**GOOD, "tool": {"tools_used": [{}], "derived_rules": []}}, "tool.tools_used[0] lacks tool_name"),
-        ({**GOOD, "working": {**GOOD["working"], "next_action": []}}, "has no key 'next_action'"),
-    ],
-)
-def test_a_memory_that_breaks_its_schema_is_told(byte_tokenizer: Any, broken: Any, said: str) -> None:
-    tree = scripted(byte_tokenizer, [fold_call(broken), fold_call(GOOD), ANSWER])
-    assert [span.kind for span in tree.path(0)] == ["model", "environment", "model", "fold", "model"]
-    refused = tree.spans[1]
-    assert said in refused.text
-    assert refused.tool["status"] == "error"
-    assert tree.context(1) == tree.prompt_ids + tree.spans[0].ids + refused.ids
-    metrics = rollout_metrics([tree])
-    assert (metrics["folds"], metrics["folds_failed"]) == (1, 1)
 
 
 def test_memories_that_leave_no_room_are_refused(byte_tokenizer: Any) -> None:
