@@ -1,13 +1,10 @@
-"""The simulation of scale: a step of it, and the pages made from its results."""
+"""The simulation of scale: a step of it."""
 
 import json
-from pathlib import Path
-
-import pytest
 
 from benchmarks.rollout_world import small_tokenizer
 from benchmarks.scale_step import Load, simulate
-from scripts.scale_tables import PAGES, RESULTS, page_with_tables
+from scripts.scale_tables import RESULTS
 
 
 def test_a_step_is_the_same_each_time_and_keeps_to_its_slots() -> None:
@@ -17,9 +14,3 @@ def test_a_step_is_the_same_each_time_and_keeps_to_its_slots() -> None:
     assert {**first, "simulated_in": 0} == {**second, "simulated_in": 0}
     assert first["void"] == 0
     assert 0 < first["sandboxes"] <= load.slots * load.workers
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_pages_have_the_tables_of_the_results(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    assert page_with_tables(text) == text

@@ -12,7 +12,7 @@ from benchmarks.laboratory.comparison_files import draw_comparison, write_compar
 from benchmarks.laboratory.equal_cost import compare_records
 from benchmarks.laboratory.run_aggregates import difference, improvement, interquartile_mean, tail_level
 from benchmarks.laboratory.run_store import load_comparison
-from scripts import estimator_tables, laboratory_tables, real_model_tables
+from scripts import estimator_tables, laboratory_tables, real_model_tables, scale_tables, whole_path_tables
 from scripts.laboratory_tables import RESULTS, ROOT
 
 TRIALS = 200
@@ -79,6 +79,8 @@ def test_what_cannot_be_compared_is_refused(first: list, second: list, words: st
         (laboratory_tables, laboratory_tables.PAGES),
         (estimator_tables, [estimator_tables.PAGE]),
         (real_model_tables, [real_model_tables.PAGE]),
+        (scale_tables, scale_tables.PAGES),
+        (whole_path_tables, [whole_path_tables.PAGE]),
     ],
 )
 def test_the_pages_have_the_tables_of_the_stored_results(script: Any, pages: Any) -> None:

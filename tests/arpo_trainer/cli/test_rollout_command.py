@@ -33,11 +33,9 @@ def test_trees_are_written_down_and_summed_up(tiny_policy: Path, tmp_path: Path,
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--ray", "auto"], "reach no model of this process"),
         (["--endpoint", "http://127.0.0.1:1"], "--endpoint URL and --endpoint-model NAME go together"),
         (["--tasks", "0"], "--tasks must be at least 1"),
         (["--limit", "python=many"], "write a whole number, such as python=8"),
-        (["--limit", "pyton=2"], "limits names pyton; there are"),
         (["--set", "branch_alfa=1"], "there is branch_alpha"),
         (["--set", "branch_width=wide"], "branch_width must be a whole number, got 'wide'"),
         (["--set", "seed=1", "--seed", "1"], "--set seed and --seed set the same"),

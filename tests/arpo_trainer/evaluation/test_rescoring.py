@@ -156,9 +156,8 @@ def test_objects_and_rewards_of_the_command_line(tmp_path: Path, monkeypatch: py
     }.items():
         with pytest.raises(ValueError, match=said):
             load_object(words, "--function")
-    for words, said in {"papr": "reward must be", "deepagent": "compares the arguments of calls"}.items():
-        with pytest.raises(ValueError, match=said):
-            read_reward(words)
+    with pytest.raises(ValueError, match="compares the arguments of calls"):
+        read_reward("deepagent")
 
 
 def test_answers_of_unfinished_runs_and_empty_ones(tmp_path: Path) -> None:

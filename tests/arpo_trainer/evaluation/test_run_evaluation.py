@@ -192,7 +192,6 @@ def test_a_resumed_run_takes_what_is_given_and_refuses_what_it_cannot(
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        (["eval", "arpo/GSM8k-v0", "--model", "M", "--output", "X"], "arpo/GSM8K-v0"),
         (["eval", "arpo/Arithmetic-v0", "--model", "smollm2-135m", "--output", "X"], "--tasks 100"),
         (["eval", "arpo/Arithmetic-v0", "--output", "X"], "--model"),
         (["eval", "arpo/Arithmetic-v0", "--model", "M"], "--output"),

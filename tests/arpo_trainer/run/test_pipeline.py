@@ -13,7 +13,6 @@ from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.run import pipeline as pipeline_module
 from arpo_trainer.run.pipeline import Pipeline, StageError
 from arpo_trainer.run.recipes import recipe_names
-from scripts.whole_path_tables import PAGE, page_with_tables
 from tests.arpo_trainer.byte_policy import write_byte_policy
 
 
@@ -228,8 +227,3 @@ def test_the_stages_run_in_fact(isolation: str, tmp_path: Path, monkeypatch: pyt
     assert (tmp_path / "out" / "train" / "model" / "config.json").is_file()
     assert main(command) == 0
     assert len(commands.lines) == 3
-
-
-def test_the_page_has_the_tables_of_the_stored_runs() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    assert page_with_tables(page) == page

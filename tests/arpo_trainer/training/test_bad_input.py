@@ -30,7 +30,6 @@ from tests.conftest import tiny_llama
         ({"beta": -1.0}, "push the policy away from its reference"),
         ({"epsilon": 0.0, "policy_loss": "aepo"}, "low is `epsilon`"),
         ({"loss_type": "grop"}, "loss_type must be one of .*did you mean 'grpo'"),
-        ({"importance_sampling_level": "sequence", "policy_loss": "gspo"}, "set importance_sampling_level='token'"),
         ({"scale_rewards": "groups"}, "scale_rewards must be one of .*did you mean 'group'"),
         ({"num_iterations": 0}, "num_iterations must be at least 1"),
         ({"max_invalid": 1.5}, r"max_invalid is a share of the trajectories, from 0 to 1; got 1\.5"),

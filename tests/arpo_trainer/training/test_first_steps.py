@@ -15,7 +15,6 @@ from arpo_env import ToolEnv
 from arpo_trainer import ARPOConfig, ARPOTrainer
 from arpo_trainer.training.task_data import as_env, with_tasks
 from benchmarks.laboratory.tiny_model import tiny_model, tiny_tokenizer
-from envs_registry import UnknownEnvError
 
 ID = "arpo/Arithmetic-v0"
 SMALL = {"num_generations": 2, "per_device_train_batch_size": 2, "max_completion_length": 12, "max_steps": 1}
@@ -86,7 +85,6 @@ SYSTEM = [{"role": "system", "content": "Be brief."}, {"role": "user", "content"
     ("given", "error", "cure"),
     [
         ({"env": None}, TypeError, "its id such as 'arpo/GSM8K-v0'"),
-        ({"env": "arpo/Arithmetc-v0"}, UnknownEnvError, "Did you mean: arpo/Arithmetic-v0"),
         ({"env": lambda completions: [1.0]}, TypeError, "Reward functions are reward_funcs"),
         ({"env": lambda: gym.make("CartPole-v1")}, TypeError, "got function, which makes a "),
         ({"env": gym.wrappers.TimeLimit(gym.make(ID), 3)}, TypeError, r"Pass `env.unwrapped`"),
