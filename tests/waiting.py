@@ -1,5 +1,6 @@
-"""Waiting for what other threads and processes do."""
+"""Waiting for what other threads and processes do, and for servers of theirs."""
 
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,3 +20,16 @@ def has_ended(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except (FileNotFoundError, ProcessLookupError):
         return True
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 at which nobody listens."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        return int(unused.getsockname()[1])
+
+
+def listens(port: int) -> bool:
+    """Whether somebody does."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from openenv import GenericEnvClient
 from arpo_env import EnvFactory
 from arpo_env.adapters import openenv as adapter
 from arpo_env.adapters.package import write_package
-from tests.waiting import wait_for
+from tests.waiting import free_port, wait_for
 
 from .live_server import served
 from .scripts import Script, breaking_sandbox, native_rewards, own_sandbox, script_for, sets
@@ -181,9 +180,7 @@ def test_the_folder_of_a_space_is_what_openenv_wants_and_serves(tmp_path: Path) 
 
     # as the Dockerfile starts it
     variables = {**os.environ, "ARPO_SANDBOX": "unsafe_local", "PYTHONPATH": f"{folder}:{ROOT}"}
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "uvicorn", "server.app:app", "--port", str(port)]
     with subprocess.Popen(command, cwd=folder, env=variables, stderr=subprocess.DEVNULL) as server:
         try:

@@ -3,19 +3,13 @@
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-
-def free_port() -> int:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        return int(unused.getsockname()[1])
+from tests.waiting import free_port, listens, wait_for
 
 
 @contextlib.contextmanager
@@ -36,14 +30,8 @@ def ssh_server(place: Path) -> Iterator[tuple[int, Path]]:
         f"IdentityFile {place}/user\nIdentitiesOnly yes\nUserKnownHostsFile /dev/null\n"
         "StrictHostKeyChecking no\nLogLevel ERROR\n"
     )
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        try:
-            socket.create_connection(("127.0.0.1", port)).close()
-            break
-        except OSError:
-            time.sleep(0.05)
     try:
+        wait_for(lambda: listens(port))
         yield port, place / "config"
     finally:
         server.terminate()

@@ -6,7 +6,6 @@ import copy
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,7 +22,7 @@ import torch
 from arpo_trainer.backends import VLLMServerBackend
 from arpo_trainer.backends.base import Backend, GenerationError, Request
 from tests.arpo_trainer.backends.conformance import CONTEXTS, BackendConformance, rollout, under_way
-from tests.waiting import wait_for
+from tests.waiting import free_port, wait_for
 
 BOUND = 1e-4  # nats, float32 on both sides
 
@@ -31,9 +30,7 @@ BOUND = 1e-4  # nats, float32 on both sides
 @pytest.fixture(scope="module")
 def url(llama_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of `python -m vllm.entrypoints.openai.api_server` on the CPU."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     options = (
         f"--model {llama_folder} --served-model-name tiny --host 127.0.0.1 --port {port} --dtype float32 "
         "--enforce-eager --max-model-len 1024 --max-num-batched-tokens 4096 --gpu-memory-utilization 0.1 "

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import os
 import shlex
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ import httpx2
 from arpo_env.net import ServiceError
 from arpo_env.tools.mcp_tools import McpServer, McpTool, close_connections, mcp_tools
 from arpo_env.tools.tool import ToolResult
+from tests.waiting import free_port, listens, wait_for
 
 SCRIPT = Path(__file__).with_name("mcp_server.py")
 COMMAND = shlex.join([sys.executable, str(SCRIPT)])
@@ -33,15 +33,9 @@ def _closed() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def http_server() -> Iterator[str]:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
+    port = free_port()
     with subprocess.Popen([sys.executable, str(SCRIPT), str(port)], stderr=subprocess.DEVNULL) as process:
-        for _ in range(200):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.1)
+        wait_for(lambda: listens(port))
         yield f"http://127.0.0.1:{port}/mcp"
         process.kill()
 

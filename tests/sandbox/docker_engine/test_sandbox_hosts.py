@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 from sandbox_under_test import LIMITS, open_or_skip, wait_for
-from ssh_server import free_port, ssh_server
+from ssh_server import ssh_server
 
 from sandbox import Sandbox, SandboxUnavailable, check_docker, docker_engine
 from sandbox.docker_engine import hosts_of
+from tests.waiting import free_port
 
 _SOCKET = "/var/run/docker.sock"
 

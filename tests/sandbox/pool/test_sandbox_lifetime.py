@@ -16,6 +16,7 @@ from sandbox_under_test import behind, containers_of, open_or_skip, processes_of
 
 from sandbox import Interpreter, Sandbox, SandboxError, SessionLost, SyncInterpreter, default_sandbox
 from sandbox.server.processes import descendants
+from tests.arpo_env.forks import holds_in_a_child
 
 OPEN_AND_WAIT = """
 import sys, time, warnings
@@ -150,24 +151,18 @@ def test_a_client_that_is_killed_leaves_nothing(sandbox: Sandbox, end: signal.Si
 def test_a_forked_process_harms_nothing_and_opens_its_own(monkeypatch: pytest.MonkeyPatch, sandbox: Sandbox) -> None:
     monkeypatch.setenv("ARPO_SANDBOX", sandbox.backend)
     mine = sandbox.interpreter_sync("x = 'parent'")
-    code = os.fork()
-    if code == 0:
-        try:
-            os._exit(_in_the_child(sandbox, mine))
-        finally:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(code, 0)[1]) == 0
+    assert holds_in_a_child(lambda: _opens_its_own(sandbox, mine))
     assert mine.run("x").value == "'parent'"
     mine.close()
 
 
-def _in_the_child(sandbox: Sandbox, mine: SyncInterpreter) -> int:
+def _opens_its_own(sandbox: Sandbox, mine: SyncInterpreter) -> bool:
     with pytest.raises(SandboxError, match=r"default_sandbox\(\)"):
         mine.run("x")
     mine.close()
     sandbox.close_sync()
     with default_sandbox() as own:
-        return 0 if own.run_sync("2 + 2").value == "4" else 2
+        return own.run_sync("2 + 2").value == "4"
 
 
 def test_the_default_sandbox_is_shared_lazy_and_replaced_when_closed(
