@@ -1,11 +1,21 @@
-"""Kept keys and values: the longest beginning is found, and there is a limit."""
+"""Kept keys and values: the longest beginning is found, there is a limit, and heads that share keys see their own."""
 
 import random
 from collections.abc import Sequence
+from types import SimpleNamespace
 
+import pytest
 import torch
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from arpo_trainer.backends.kv_cache import LayerStates, PrefixStore, agreement
+from arpo_trainer.backends.kv_cache import (
+    LayerStates,
+    PrefixStore,
+    accept_single_queries,
+    agreement,
+    single_query_mask,
+)
+from arpo_trainer.packing import accept_tree_masks
 
 
 def states(ids: Sequence[int]) -> LayerStates:
@@ -44,3 +54,29 @@ def test_a_longer_sequence_takes_the_place_of_its_beginnings() -> None:
         store.put(ids, states(ids))
     assert found(store, [7, 7]) == [7, 7]  # there was room for all that is not said twice
     assert found(store, [1, 2, 3, 4, 5, 6]) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(("heads", "key_heads", "scaling"), [(6, 2, None), (6, 2, 0.3), (3, 3, None)])
+def test_heads_that_share_keys_have_the_numbers_of_repeated_keys(
+    heads: int, key_heads: int, scaling: float | None
+) -> None:
+    """The tests' tiny models have one key head, which every order of heads fits."""
+    accept_single_queries()
+    rng = torch.Generator().manual_seed(heads)
+    query = torch.randn(5, heads, 1, 16, generator=rng)
+    key, value = torch.randn(2, 5, key_heads, 12, 16, generator=rng)
+    mask = (torch.arange(12) <= torch.tensor([[0], [3], [11], [7], [7]]))[:, None, None]
+    layer = SimpleNamespace(is_causal=True, num_key_value_groups=heads // key_heads)
+    masks = (mask, single_query_mask(mask))
+    want, got = (ALL_ATTENTION_FUNCTIONS["sdpa"](layer, query, key, value, each, scaling=scaling)[0] for each in masks)
+    torch.testing.assert_close(got, want)
+
+
+def test_two_kinds_of_masks_are_accepted_once_each() -> None:
+    """Each rollout and each packed pass accepts its own: wrapped again and again, attention would recurse too deep."""
+    accept_single_queries()
+    accept_tree_masks()
+    found = ALL_ATTENTION_FUNCTIONS["sdpa"]
+    for accept in (accept_single_queries, accept_tree_masks):
+        accept()
+        assert ALL_ATTENTION_FUNCTIONS["sdpa"] is found
