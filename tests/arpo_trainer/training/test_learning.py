@@ -71,6 +71,15 @@ def test_a_row_that_no_function_could_score_gives_no_credit() -> None:
     assert tree.trajectories[1].valid
 
 
+def test_what_broke_has_no_reward_also_where_a_function_gave_it_one() -> None:
+    """In place: TRL takes means and deviations itself where they are of the whole batch."""
+    trees: Any = [SimpleNamespace(trajectories=[SimpleNamespace(valid=valid) for valid in (True, False, True)])]
+    batch, rewards = RolloutBatch(trees), torch.tensor([[1.0], [5.0], [0.0]])
+    batch.score(rewards, torch.tensor([2.0]))
+    assert rewards.isnan().flatten().tolist() == [False, True, False]
+    assert batch.group_rewards() == [[2.0, None, 0.0]]
+
+
 def test_equal_rewards_teach_nothing_also_where_the_batch_scales_them() -> None:
     """TRL's are the rounding of the mean over a small deviation there."""
     trajectories = [SimpleNamespace(valid=True)] * 2
