@@ -95,6 +95,8 @@ NEEDS = MemoryNeeds(
         (80, {}, None, None),
         (40, {}, None, r"an estimated 54.0 GiB .* has 40.0 GiB: .*activations .*gradient_checkpointing: true"),
         (16, {}, "take 18.0 GiB in each process, and its GPU has 16.0 GiB.*fsdp2.*lora_rank", None),
+        (16, {"model_init_kwargs": {"quantization_config": 4}}, None, "an estimated 54.0 GiB"),
+        (60, {"use_vllm": True}, None, "60.0 GiB, of which vLLM takes 30%"),
         (60, {"use_vllm": True, "vllm_enable_sleep_mode": True}, None, None),
         (24, {"use_vllm": True, "vllm_enable_sleep_mode": True}, "takes 30%.*less vllm_gpu_memory_utilization", None),
     ],
@@ -116,9 +118,11 @@ HALF_BILLION = ModelShape(494_032_768, 494_032_768, 14_912_384, 24, 896, 4864, 8
 @pytest.mark.parametrize(
     ("gib", "settings", "refused"),
     [
+        (7.4, {}, None),
         (7.3, {}, r"take 7\.4 GiB, and 7\.3 GiB of memory are free.*fits: lora_rank=16 \(2\.0 GiB"),
         (4, {}, r"fits: lora_rank=16 .*, optim=adafactor .*, dtype=bfloat16 .*, .*smaller model"),
         (0.5, {}, "No setting lowers that enough; or take a smaller model"),
+        (4, {"optim": "adafactor"}, None),
         (4, {"model_init_kwargs": {"dtype": "bfloat16"}}, None),
         (8, {"beta": 0.1}, r"weights of the reference model .*fits: lora_rank=16 .*, beta=0 \(7\.4 GiB"),
     ],

@@ -122,6 +122,7 @@ def test_what_is_done_is_skipped_and_what_failed_is_resumed(file: str, tmp_path:
     shutil.rmtree(tmp_path / "out" / "sft")  # by hand, or by a kill in the middle of --from
     Pipeline.read(file).run(third)
     assert third.names == ["sft", "train", "eval"]  # what follows is not taken for done
+    assert (tmp_path / "out" / "train.2" / "stage.json").is_file()  # and is kept
 
 
 def test_changed_settings_are_refused_and_from_redoes(file: str, tmp_path: Path) -> None:

@@ -88,6 +88,9 @@ def test_cold_starts_are_kept_apart_by_their_settings() -> None:
         cold_start_folder(RunArguments(cold_start_examples=9), "m", "p", 0),
         cold_start_folder(RunArguments(env_kwargs={"level": 1}), "m", "p", 0),
         cold_start_folder(RunArguments(), "m", "another prompt", 0),
-        cold_start_folder(RunArguments(), "m", "p", 1, bf16=False),
+        cold_start_folder(RunArguments(), "m", "p", 1),
+        cold_start_folder(RunArguments(), "m", "p", 0, "hermes"),
+        cold_start_folder(RunArguments(), "m", "p", 0, bf16=False),
+        cold_start_folder(RunArguments(), "m", "p", 0, packing=False),
     ]
     assert one not in others
