@@ -30,6 +30,15 @@ def test_trees_are_written_down_and_summed_up(tiny_policy: Path, tmp_path: Path,
     assert json.loads((output / "run.json").read_text(encoding="utf-8"))["status"] == "finished"
 
 
+def test_one_greedy_trajectory_a_task_is_an_evaluation(tiny_policy: Path, tmp_path: Path, capsys: Any) -> None:
+    asked = ["--num-generations", "1", "--temperature", "0", "--output", str(tmp_path)]
+    assert main([*ENV, "--model", str(tiny_policy), *QUICK, *asked]) == 0
+    [found] = map(json.loads, (tmp_path / "eval.jsonl").read_text().splitlines())
+    assert found["n"] == 2
+    interval = f"[{found['accuracy_low']:.3f}, {found['accuracy_high']:.3f}], 95 % over tasks"
+    assert f"{found['accuracy']:.3f} {interval}" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -102,6 +111,10 @@ def test_a_judge_without_verdicts_ends_with_an_error_status(runs: Any, monkeypat
         assert act("score", runs[0], *judge, 0.4) == 1
         assert "12 of 24 answers have no verdict (GradingError 12)" in capsys.readouterr().err
         assert act("score", runs[0], *judge, 0.5) == 0
+    with chat_server(saying('{"verdict": "INCORRECT"}')) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.address)
+        assert act("score", runs[0], *judge, 0) == 0
+        assert len(server.bodies) == 12  # what has no verdict is asked for again
     assert (runs[0] / "scores" / "judge-org-m.json").is_file()
 
 

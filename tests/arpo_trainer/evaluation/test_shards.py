@@ -125,6 +125,12 @@ def test_a_merge_that_was_killed_is_done_again(copies: Path) -> None:
     assert before == {name: (copies / name).read_bytes() for name in before}
 
 
+def test_a_shard_without_a_unit_is_joined(asked: list[str], tmp_path: Path) -> None:
+    for index in range(3):
+        assert main([*asked, "--tasks", "1", "-n", "1", "--shard", f"{index}/3", "--output", str(tmp_path)]) == 0
+    assert len(merge_shards([tmp_path]).rows) == 2
+
+
 def test_a_tree_that_is_cut_off_is_not_joined(copies: Path) -> None:
     traces = copies / "shard-1-of-3" / "traces.jsonl"
     traces.write_bytes(traces.read_bytes()[:-40])
