@@ -13,8 +13,9 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, HfArgumentParser
 
 from arpo_trainer import ARPOConfig
+from arpo_trainer.algorithms.losses import LOSS_TYPES, LOSSES
 from arpo_trainer.packing import packing_setting, why_not_packable, why_not_padding_free, why_not_proven
-from tests.arpo_trainer.packing.batches import pad, tiny_model
+from tests.arpo_trainer.packing.batches import assert_equal_gradients, gradients, inputs, pad, tiny_model, weights
 from tests.arpo_trainer.training.test_trl_options import made
 
 
@@ -96,6 +97,26 @@ def test_with_flash_attention_auto_leaves_out_the_padding(byte_lm: Path, tmp_pat
     for trainer.padding_free in (True, False):
         found.append(trainer._get_per_token_logps_and_entropies(trainer.model, *batch)[0])
     torch.testing.assert_close(found[0][batch[1][:, -batch[2] :] == 1], found[1][batch[1][:, -batch[2] :] == 1])
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_every_loss_through_the_trainer(byte_lm: Path, tmp_path: Path, name: str) -> None:
+    """Anchors are moved after a packed pass as after a flat one."""
+    way = LOSS_TYPES[list(LOSSES).index(name) % len(LOSS_TYPES)]
+    trainer, _ = made(byte_lm, tmp_path, policy_loss=name, packing=True, num_iterations=2, loss_type=way)
+    trainer.current_gradient_accumulation_steps = 1
+    model, batch, found, values = trainer.model.train(), inputs(6), [], []
+    batch["old_per_token_logps"] = 1.5 * weights(batch["advantages"].shape, 3) - 7  # far off, mostly above the bounds
+    for trainer.packs in (True, False):
+        value = trainer._compute_loss(model, batch)
+        value.backward()
+        values.append(value.item())
+        found.append(gradients(model))
+    assert values[0] == pytest.approx(values[1], abs=1e-5, rel=1e-5)
+    assert_equal_gradients(*found)
+    moved = trainer._metrics["train"].get("arpo/kept_gradients", [0.0, 0.0])
+    assert (moved[0] > 0) == (LOSSES[name].clip != "ppo")
+    assert moved[0] == moved[1]
 
 
 def of_kind(kind: str, **settings: Any) -> Any:
