@@ -7,7 +7,10 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -142,6 +145,22 @@ def test_a_build_that_is_killed_leaves_what_was_there(tmp_path: Path, before: bo
     assert [path.name for path in tmp_path.iterdir() if path.suffix != ".lock"] == ["index"]
 
 
+def test_of_two_builds_of_the_same_folder_the_second_is_refused(tmp_path: Path) -> None:
+    begun = threading.Event()
+
+    def slow() -> Iterator[Passage]:
+        begun.set()
+        time.sleep(0.2)
+        yield from PASSAGES
+
+    with ThreadPoolExecutor(1) as thread:
+        first = thread.submit(build_index, slow(), tmp_path / "index")
+        assert begun.wait(20)
+        with pytest.raises(FileExistsError, match="--replace"):
+            build_index(PASSAGES[:1], tmp_path / "index")
+        assert first.result() == build_index(PASSAGES, tmp_path / "other")
+
+
 def test_an_index_is_replaced_on_demand_only_its_readers_keep_the_old_one_and_other_folders_are_left(
     tmp_path: Path,
 ) -> None:
@@ -245,10 +264,11 @@ def test_gzipped_files_and_blank_lines_are_read_and_a_cut_off_one_is_named(tmp_p
         ('{"text": ["a"]}', "'text' has to be a string, not list"),
     ],
 )
-def test_a_bad_line_is_named(tmp_path: Path, line: str, said: str) -> None:
+def test_a_bad_line_is_named_and_leaves_no_index(tmp_path: Path, line: str, said: str) -> None:
     path = written(tmp_path, '{"text": "fine"}', line)
     with pytest.raises(CorpusError, match=rf"(?s)corpus\.jsonl, line 2: .*{said}"):
-        list(read_corpus(path))
+        build_index(path, tmp_path / "index")
+    assert [file for file in tmp_path.iterdir() if file.suffix != ".lock"] == [path]
 
 
 def test_the_queries_of_a_generated_world_s_solutions_find_its_passages() -> None:
