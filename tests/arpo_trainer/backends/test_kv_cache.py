@@ -67,7 +67,7 @@ def test_heads_that_share_keys_have_the_numbers_of_repeated_keys(
     key, value = torch.randn(2, 5, key_heads, 12, 16, generator=rng)
     mask = (torch.arange(12) <= torch.tensor([[0], [3], [11], [7], [7]]))[:, None, None]
     layer = SimpleNamespace(is_causal=True, num_key_value_groups=heads // key_heads)
-    masks = (mask, single_query_mask(mask))
+    masks = (mask, single_query_mask(mask.clone()))  # it marks what it is given
     want, got = (ALL_ATTENTION_FUNCTIONS["sdpa"](layer, query, key, value, each, scaling=scaling)[0] for each in masks)
     torch.testing.assert_close(got, want)
 
