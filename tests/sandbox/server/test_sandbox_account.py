@@ -29,6 +29,7 @@ VERSION_2 = {
 }
 VERSION_2_BEFORE_5_18 = {
     "memory.current": "2481475584\n",
+    "memory.events": "low 0\nhigh 0\nmax 0\noom 0\noom_kill 0\n",
     "memory.stat": "anon 2472849408\nfile 57344\nkernel_stack 458752\npagetables 7061504\npercpu 0\nsock 4096\n"
     "shmem 0\ninactive_file 4096\nactive_file 53248\nslab_unreclaimable 435552\nslab 806672\n",
 }
