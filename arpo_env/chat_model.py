@@ -89,12 +89,13 @@ class ModelServer:
         try:
             return await self._http.request("POST", f"{self.base_url}{endpoint}", json=sent, headers=headers)
         except ServiceError as error:
+            # first, since vLLM names max_completion_tokens in that refusal, too
+            if error.status in (400, 413, 422) and _CONTEXT_FULL.search(error.message):
+                raise ContextFull(error.service, error.message, error.status) from error
             for name, (wanted, words) in _OTHERWISE.items():
                 if error.status in (400, 422) and name in sent and words.search(error.message):
                     self._names[name] = wanted
                     return await self.post(endpoint, body)
-            if error.status in (400, 413, 422) and _CONTEXT_FULL.search(error.message):
-                raise ContextFull(error.service, error.message, error.status) from error
             raise
 
     def close(self) -> None:
