@@ -60,6 +60,18 @@ def test_a_model_that_reasons_is_asked_as_openai_wants_it() -> None:
     assert first["response_format"]["type"] == "json_schema"
 
 
+def test_a_full_context_is_no_refusal_of_max_tokens() -> None:
+    said = "'max_tokens' or 'max_completion_tokens' is too large: 90. The model's maximum context length is 80 tokens."
+
+    def answer(body: dict[str, Any]) -> tuple[int, Any]:
+        limited = {"max_tokens", "max_completion_tokens"} & set(body)
+        return (400, {"error": {"message": said}}) if limited else (200, reply("hi"))
+
+    with chat_server(answer) as server:
+        assert asyncio.run(ChatModel("m", server.address, retries=0).complete(HELLO, max_tokens=90)) == "hi"
+    assert [body.get("max_tokens") for body in server.bodies] == [90, None]
+
+
 def test_openai_without_a_key_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
