@@ -39,7 +39,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RECIPE = "path-gsm8k-qwen-cpu"
 RESULTS = ROOT / "benchmarks" / "results" / "real_models.json"
 SAMPLES = ROOT / "benchmarks" / "results" / "qwen_samples.jsonl"
-BUDGETS = {"sampled": "tokens", "calls": "calls"}  # what a run has spent, and the name of the model at that point
+BUDGETS = {"sampled": "tokens", "calls": "calls"}  # what a run has spent, and the name of the model that has, too
 STEP = (  # of metrics.jsonl
     *("step", "accuracy", "reward", "completions/mean_length", "completions/clipped_ratio", "frac_reward_zero_std"),
     *("branches", "tool_calls", "entropy", "seconds_step"),
@@ -52,47 +52,72 @@ MOST_STEPS = 500  # GRPO ends long before, when both budgets are spent
 
 
 class Budgets(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
-    """Saves the model when a budget of tokens or calls is spent, and ends the training when both are."""
+    """Ends a training when it has sampled as many tokens and executed as many calls as another run.
 
-    def __init__(self, trainer: Any, recorder: RunRecorder, most: dict[str, int]) -> None:
-        self.trainer, self.recorder, self.most = trainer, recorder, most
+    Args:
+        recorder: knows what was spent.
+        other: what the other run has spent, or its folder if it is still under way.
+    """
+
+    def __init__(self, recorder: RunRecorder, other: dict[str, int] | Path) -> None:
+        self.recorder, self.other = recorder, other
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Compare what all steps have spent with the budgets."""
+        if isinstance(self.other, Path):
+            run = read(self.other / "run.json") if (self.other / "run.json").is_file() else {"status": "new"}
+            if run["status"] == "running" or run["status"] == "new":
+                return
+            self.other = run["spent"]
         spent = self.recorder.spent.as_dict()
-        over = [name for name, most in self.most.items() if spent[name] >= most]
-        for name in over:
-            target = Path(args.output_dir) / f"equal-{BUDGETS[name]}"
-            if not (target / "step.json").is_file():
-                self.trainer.save_model(str(target))
-                facts = {"step": state.global_step, **{one: spent[one] for one in BUDGETS}}
-                (target / "step.json").write_text(json.dumps(facts), encoding="utf-8")
-        control.should_training_stop |= len(over) == len(self.most)
+        control.should_training_stop |= all(spent[name] >= self.other[name] for name in BUDGETS)
 
 
 class BudgetedRun(TrainingRun):
     """A training run that ends where another one's budgets are spent."""
 
-    most: dict[str, int]
+    other: dict[str, int] | Path
 
     def make_trainer(self, recorder: RunRecorder | None = None) -> Any:
-        """Return the trainer, which saves models at the budgets."""
+        """Return the trainer."""
         trainer = super().make_trainer(recorder)
         assert recorder is not None
-        trainer.add_callback(Budgets(trainer, recorder, self.most))
+        trainer.add_callback(Budgets(recorder, self.other))
         return trainer
 
 
-def grpo(folder: Path, settings: dict[str, Any], spent: dict[str, int]) -> None:
+def grpo(folder: Path, settings: dict[str, Any], other: dict[str, int] | Path) -> None:
     """Train with GRPO from the same model on the same questions, as far as the budgets of an ARPO run go."""
     plain = {name: value for name, value in settings.items() if not name.startswith("branch_")}
     prompts = plain["prompts_per_rollout"] * plain["num_generations"] // 4  # as many trajectories a step
     plain |= {"algorithm": "grpo", "num_generations": 4, "initial_rollouts": 4, "prompts_per_rollout": prompts}
     plain |= {"output_dir": str(folder), "max_steps": MOST_STEPS, "save_final_model": False}
+    plain |= {"save_strategy": "steps", "save_steps": 1, "save_total_limit": None}  # `at_budgets` chooses among them
     plain |= {"resume_from_checkpoint": "last"} if newer(folder, 0) else {}
     run = BudgetedRun(*configure(plain), plain)
-    run.most = {name: spent[name] for name in BUDGETS}
+    run.other = other
     run.run()
+
+
+def at_budgets(folder: Path, most: dict[str, int]) -> dict[str, Path]:
+    """Return the first checkpoint at which a run has spent each of the budgets, by the names of the models."""
+    found: dict[str, Path] = {}
+    states = sorted(
+        folder.glob("checkpoint-*/trainer_state.json"), key=lambda file: int(file.parts[-2].partition("-")[2])
+    )
+    for checkpoint in (file.parent for file in states):
+        spent = spent_at(checkpoint)
+        for name, word in BUDGETS.items():
+            if spent[name] >= most[name]:
+                found.setdefault(word, checkpoint)
+    return found
+
+
+def spent_at(checkpoint: Path) -> dict[str, int]:
+    """Return the step of a checkpoint, and what the run had spent."""
+    state = read(checkpoint / "trainer_state.json")
+    spent = state["stateful_callbacks"]["arpo_recorder"]["spent"]
+    return {"step": state["global_step"], **{name: spent[name] for name in BUDGETS}}
 
 
 def evaluate(stage: Stage, model: Path, folder: Path) -> None:
@@ -111,8 +136,8 @@ def models_of(seed: int) -> dict[str, str]:
     }
 
 
-def play_seed(folder: Path, seed: int, more: list[str], seen: Collection[str]) -> Iterator[None]:
-    """Train and evaluate what is missing of a seed, except the models that were seen; yields after each evaluation."""
+def stages_of(folder: Path, seed: int, more: list[str]) -> dict[str, Stage]:
+    """Return the stages of a seed, by the names of the evaluated models, or their own."""
     own = folder / f"arpo-{seed}"
     given = [f"output_dir={own}", f"sft.seed={FIRST}", f"synth.seed={FIRST}", f"train.seed={seed}", *more]
     stages = {stage.name: stage for stage in Pipeline.read(RECIPE, given).stages}
@@ -126,6 +151,15 @@ def play_seed(folder: Path, seed: int, more: list[str], seen: Collection[str]) -
         stages["eval-start"], output_dir=str(own / "eval-prose"), env_settings=at_once, settings=whole
     )
     stages = {"eval-prose": replace(prose, name="eval-prose"), **stages}
+    if seed != FIRST:
+        model = str(folder / f"arpo-{FIRST}" / "sft" / "model")
+        stages = {"train": with_settings(stages["train"], model=model), "eval-train": stages["eval-train"]}
+    return stages
+
+
+def play_seed(folder: Path, seed: int, more: list[str], seen: Collection[str]) -> Iterator[None]:
+    """Train and evaluate what is missing of a seed, except the models that were seen; yields after each evaluation."""
+    stages = stages_of(folder, seed, more)
     names = {
         "eval-prose": "prose",
         "eval-start": "start",
@@ -134,9 +168,6 @@ def play_seed(folder: Path, seed: int, more: list[str], seen: Collection[str]) -
         "eval-train": f"arpo-{seed}",
     }
     train, last = stages["train"], stages["eval-train"]
-    if seed != FIRST:
-        train = with_settings(train, model=str(folder / f"arpo-{FIRST}" / "sft" / "model"))
-        stages = {"train": train, "eval-train": last}
     kept = [stage for name, stage in stages.items() if names.get(name) not in seen]
     for number, stage in enumerate(kept, start=1):
         if stage.kind == "eval":
@@ -145,21 +176,42 @@ def play_seed(folder: Path, seed: int, more: list[str], seen: Collection[str]) -
     Pipeline(tuple(kept)).run(run_command)
     if all(f"grpo-{seed}-{name}" in seen for name in BUDGETS.values()):
         return
-    control = folder / f"grpo-{seed}"
-    if not all((control / f"equal-{name}" / "step.json").is_file() for name in BUDGETS.values()):
-        run = read(train.folder / "run.json") if train.status == "done" else {}
-        spent = run.get("spent") or read(RESULTS)["path"]["spent"][f"arpo-{seed}"]
-        asked = folder / f"grpo-{seed}.json"
-        asked.write_text(json.dumps({"settings": train.settings, "spent": spent}), encoding="utf-8")
-        line = [sys.executable, "-m", "benchmarks.qwen_path", "--folder", str(control), "--grpo", str(asked)]
-        subprocess.run(line, check=True, cwd=ROOT)  # a process of its own frees its memory at the end
-    for name in BUDGETS.values():
-        if not (model := control / f"model-{name}").exists() and run_command(
-            ["export", str(control / f"equal-{name}"), "--output", str(model)]  # merges the adapters
-        ):
-            raise SystemExit(f"{model} was not written")
+    run = read(train.folder / "run.json") if train.status == "done" else {}
+    spent = run.get("spent") or stored()["spent"][f"arpo-{seed}"]
+    if len(at_budgets(folder / f"grpo-{seed}", spent)) < len(BUDGETS):
+        start_grpo(folder, seed, train, spent).wait()
+    yield from evaluate_grpo(folder, seed, spent, last)
+
+
+def evaluate_grpo(folder: Path, seed: int, most: dict[str, int], last: Stage) -> Iterator[None]:
+    """Evaluate the models of a GRPO run that have spent as much as ARPO, as its model was; yields after each."""
+    for name, checkpoint in at_budgets(folder / f"grpo-{seed}", most).items():
+        model = merged(checkpoint, folder / f"grpo-{seed}" / f"model-{name}")
         evaluate(last, model, folder / f"eval-grpo-{seed}-{name}")
         yield
+
+
+def start_grpo(folder: Path, seed: int, train: Stage, other: dict[str, int] | Path) -> subprocess.Popen[bytes]:
+    """Start the training with GRPO of a seed in a process of its own, which frees its memory at the end."""
+    asked = folder / f"grpo-{seed}.json"
+    asked.write_text(json.dumps({"settings": train.settings, "other": other}, default=str), encoding="utf-8")
+    line = [
+        sys.executable,
+        "-m",
+        "benchmarks.qwen_path",
+        "--folder",
+        str(folder / f"grpo-{seed}"),
+        "--grpo",
+        str(asked),
+    ]
+    return subprocess.Popen(line, cwd=ROOT)
+
+
+def merged(checkpoint: Path, model: Path) -> Path:
+    """Write the model of a checkpoint with its adapters merged, if it is not there, and return its folder."""
+    if not model.exists() and run_command(["export", str(checkpoint), "--output", str(model)]):
+        raise SystemExit(f"{model} was not written")
+    return model
 
 
 def with_settings(stage: Stage, **settings: Any) -> Stage:
@@ -167,10 +219,15 @@ def with_settings(stage: Stage, **settings: Any) -> Stage:
     return replace(stage, settings={**stage.settings, **settings})
 
 
-def collect(folder: Path, seeds: list[int]) -> dict[str, Any]:
-    """Return what was stored with what is there by now: scores, what models were trained on, some whole episodes."""
-    first = folder / f"arpo-{FIRST}"
+def stored() -> dict[str, Any]:
+    """Return the results of the path that are stored."""
     found: dict[str, Any] = read(RESULTS)["path"] if RESULTS.is_file() else {}
+    return found
+
+
+def collect(folder: Path, seeds: list[int], found: dict[str, Any]) -> dict[str, Any]:
+    """Return what was found with what is there by now: scores, what models were trained on, some whole episodes."""
+    first = folder / f"arpo-{FIRST}"
     seeds = sorted({*seeds, *(int(name.split("-")[1]) for name in found.get("evaluations", {}) if "-" in name)})
     found |= {"versions": versions()} | {
         key: found.get(key, {}) for key in ("evaluations", "spent", "steps", "seconds")
@@ -194,9 +251,9 @@ def collect(folder: Path, seeds: list[int]) -> dict[str, Any]:
         train = folder / f"arpo-{seed}" / "train"
         if (train / "stage.json").is_file() and read(train / "stage.json")["status"] == "done":
             found["spent"][f"arpo-{seed}"] = read(train / "run.json")["spent"]
-        for name in BUDGETS.values():
-            if (point := folder / f"grpo-{seed}" / f"equal-{name}" / "step.json").is_file():
-                found["spent"][f"grpo-{seed}-{name}"] = read(point)
+        if (most := found["spent"].get(f"arpo-{seed}")) and (folder / f"grpo-{seed}").is_dir():
+            points = at_budgets(folder / f"grpo-{seed}", most)
+            found["spent"] |= {f"grpo-{seed}-{name}": spent_at(point) for name, point in points.items()}
     places = {"prose": first / "eval-prose", "start": first / "eval-start", "sft": first / "eval-sft"}
     places |= {name: folder / place for seed in seeds for name, place in models_of(seed).items()}
     made = {name: place for name, place in places.items() if (place / "results.json").is_file()}
@@ -208,8 +265,7 @@ def collect(folder: Path, seeds: list[int]) -> dict[str, Any]:
         failed = [results for row in run.rows if "Traceback" in (results := results_of(run, row))[0]]
         again = {"code failed": len(failed), "tried again": sum(len(results) > 1 for results in failed)}
         found["evaluations"][name] = {**{key: score[key] for key in SCORE}, "said": said, "right": right, **again}
-    stored = found["evaluations"]
-    found["evaluations"] = {name: stored[name] for name in places if name in stored}
+    found["evaluations"] = {name: found["evaluations"][name] for name in places if name in found["evaluations"]}
     trained = next((made[name] for name in (f"arpo-{FIRST}", "sft") if name in made), None)
     if trained is not None and "start" in made:
         found["episodes"] = whole_episodes(made["start"], trained)
@@ -310,19 +366,21 @@ def main() -> None:
     parser.add_argument("--grpo", type=Path, help=argparse.SUPPRESS)  # settings and budgets, of the ARPO run beside it
     given = parser.parse_args()
     if given.grpo:
-        grpo(given.folder, **read(given.grpo))
+        asked = read(given.grpo)
+        other = asked["other"]
+        grpo(given.folder, asked["settings"], Path(other) if isinstance(other, str) else other)
         return
     if given.collect:
-        store(collect(given.folder, given.seeds))
+        store(collect(given.folder, given.seeds, stored()))
         return
-    seen = read(RESULTS)["path"]["evaluations"] if RESULTS.is_file() and not given.set else {}
+    seen = stored().get("evaluations", {}) if not given.set else {}
     lacking = {seed: not seen.keys() >= models_of(seed).keys() for seed in given.seeds}
     if FIRST in lacking:  # which makes the cold start of all
         lacking[FIRST] = any(lacking.values()) or not seen.keys() >= {"prose", "start", "sft"}
     for seed in (seed for seed in given.seeds if lacking[seed]):
         for _ in play_seed(given.folder, seed, given.set, seen):
             if not given.set:
-                store(collect(given.folder, [seed]))
+                store(collect(given.folder, [seed], stored()))
 
 
 def store(found: dict[str, Any]) -> None:

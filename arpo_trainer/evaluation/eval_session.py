@@ -455,7 +455,8 @@ def _play_model(
     facts: dict[str, Any],
 ) -> None:
     tokenizer, rollout = eval_settings.load_tokenizer(model), eval_settings.rollout_of(model, settings)
-    backend, template = open_recorded(model, tokenizer, cache), settings.chat_template_kwargs
+    backend = open_recorded(model, tokenizer, cache, settings.concurrency)
+    template = settings.chat_template_kwargs
     tools = open_inference_tools(settings.inference_settings, cache)
     engines = {}
     for one in planned:
@@ -497,13 +498,13 @@ def keep_protocols(folder: Path, facts: dict[str, Any], model: str, engines: Map
     write_facts(folder / episode_store.FACTS, facts)
 
 
-def open_recorded(model: EvalModel, tokenizer: Any, cache: Cache | None) -> Backend:
+def open_recorded(model: EvalModel, tokenizer: Any, cache: Cache | None, concurrency: int) -> Backend:
     """Open a model whose generations are recorded in a cache, or replayed from it without loading weights."""
     from arpo_trainer.backends.recorded import RecordedBackend
 
     if cache is None:
-        return eval_settings.open_backend(model, tokenizer)
-    loaded = None if cache.mode == "replay" else eval_settings.open_backend(model, tokenizer)
+        return eval_settings.open_backend(model, tokenizer, concurrency)
+    loaded = None if cache.mode == "replay" else eval_settings.open_backend(model, tokenizer, concurrency)
     # by its path: labels of different runs may be equal, as in "checkpoint-100"
     return RecordedBackend(loaded, cache, model.name or model.model_id, messages=model.kind == "endpoint")
 

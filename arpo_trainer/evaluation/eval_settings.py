@@ -185,6 +185,7 @@ ModelKind = Literal["transformers", "vllm", "vllm-server", "endpoint"]
 KINDS: tuple[ModelKind, ...] = ("transformers", "vllm", "vllm-server", "endpoint")
 SERVED: tuple[ModelKind, ...] = ("vllm-server", "endpoint")  # by another process
 _TOPK = 20  # log-probabilities that entropies are estimated from
+_ROWS = 128  # at least so many may be decoded together, whatever `concurrency` is
 
 
 @dataclass(frozen=True)
@@ -298,12 +299,19 @@ def rollout_of(model: EvalModel, settings: EvalSettings) -> RolloutSettings:
     return settings.rollout_settings(getattr(config.get_text_config(), "max_position_embeddings", None))
 
 
-def open_backend(model: EvalModel, tokenizer: Any, **entropy: Any) -> Backend:
-    """Load a model, or connect to its servers, for generation; `entropy` are arguments that say how it is estimated."""
+def open_backend(model: EvalModel, tokenizer: Any, concurrency: int = 0, **entropy: Any) -> Backend:
+    """Load a model, or connect to its servers, for generation.
+
+    Args:
+        model: the model.
+        tokenizer: its tokenizer.
+        concurrency: maximum number of episodes at once, so of rows that a model of this process decodes together.
+        entropy: arguments that say how it is estimated.
+    """
     from arpo_trainer import backends
 
     if model.kind == "transformers":
-        return backends.transformers_backend(_loaded(model), tokenizer, **entropy)
+        return backends.transformers_backend(_loaded(model), tokenizer, max_rows=max(_ROWS, concurrency), **entropy)
     if model.kind == "vllm":
         from vllm import LLM
 

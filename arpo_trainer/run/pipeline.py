@@ -56,7 +56,11 @@ LAUNCH = ("accelerate_config", "num_processes")  # keys of a section that are fl
 DPO_TASKS, TRL_SEED = 64, 42  # defaults of `DPOArguments.tasks` and of TRL's `seed`
 # tools at inference time: options of `arpo eval`
 WITH = ("with", "with_model", "with_url", "with_price", "refine_above")
-EVAL = ("environments", "tasks", "samples", "algorithm", "model", "output_dir", "settings", "env_settings", *WITH)
+EVAL = (
+    *("environments", "tasks", "samples", "algorithm", "model", "output_dir", "settings", "env_settings"),
+    *("vllm", "concurrency"),
+    *WITH,
+)
 PAPER_TOKENS = 4096  # tokens of one answer of the papers' evaluation, per call of the model
 _PR_SET_PDEATHSIG = 1  # of prctl(2)
 Command = Callable[[list[str]], int]
@@ -135,8 +139,10 @@ class Stage:
         given = self.settings
         names = given.get("environments") or []
         line = ["eval", *words(names), "--model", str(given["model"]), "--output", str(self.folder)]
-        for flag, key in (("--tasks", "tasks"), ("-n", "samples"), ("--algorithm", "algorithm")):
+        flags = {"--tasks": "tasks", "-n": "samples", "--algorithm": "algorithm", "--concurrency": "concurrency"}
+        for flag, key in flags.items():
             line += [flag, str(given[key])] if key in given else []
+        line += ["--vllm"] if given.get("vllm") else []
         for key in WITH:
             if given.get(key):
                 values = words(given[key])

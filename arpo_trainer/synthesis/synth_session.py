@@ -526,7 +526,7 @@ async def _play_model(sitting: _Sitting, model: eval_settings.EvalModel, engines
         if not missing:
             return
         if not backend:  # nothing is loaded where nothing is missing
-            backend.append(eval_session.open_recorded(model, tokenizer, sitting.cache))
+            backend.append(eval_session.open_recorded(model, tokenizer, sitting.cache, settings.concurrency))
             for engine in engines.values():
                 engine.backend = backend[0]
         parts = (backend[0], engines, sitting.store, settings.concurrency, settings.limits, sitting.progress)

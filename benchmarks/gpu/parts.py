@@ -83,5 +83,6 @@ PARTS: dict[str, Part] = {
         gpus=2,
         gpu_only=True,
     ),
+    "qwen": Part("Qwen2.5-Coder-0.5B on GSM8K: cold start, ARPO and GRPO with three seeds, all evaluated.", "qwen"),
     "demo": Part("The demo at larger size: 32 prompts x 16 trajectories a step.", "demo"),
 }

@@ -11,10 +11,10 @@ pytest.importorskip("torch")
 
 from arpo_trainer.export.export_model import export_model
 from benchmarks import qwen_path
-from benchmarks.qwen_path import BUDGETS, collect, grpo
+from benchmarks.qwen_path import BUDGETS, at_budgets, collect, grpo, spent_at, stored
 
 
-def test_grpo_saves_a_model_at_each_budget_and_ends_at_the_later_one(
+def test_grpo_has_a_model_at_each_budget_and_ends_at_the_later_one(
     tiny_policy: Path, isolation: str, tmp_path: Path
 ) -> None:
     settings = {
@@ -33,10 +33,12 @@ def test_grpo_saves_a_model_at_each_budget_and_ends_at_the_later_one(
         "use_cpu": True,
         "lora_rank": 4,
     }
-    grpo(tmp_path, settings, {"sampled": 1, "calls": 2, "unrelated": 5})
-    at = {name: json.loads((tmp_path / f"equal-{word}" / "step.json").read_text()) for name, word in BUDGETS.items()}
+    most = {"sampled": 1, "calls": 2, "unrelated": 5}
+    grpo(tmp_path, settings, most)
+    points = at_budgets(tmp_path, most)
+    at = {name: spent_at(points[word]) for name, word in BUDGETS.items()}
     for word in BUDGETS.values():
-        export_model(tmp_path / f"equal-{word}", tmp_path / f"model-{word}")
+        export_model(points[word], tmp_path / f"model-{word}")
         assert (tmp_path / f"model-{word}" / "config.json").is_file()
     assert at["sampled"]["step"] == 1
     assert at["calls"]["calls"] >= 2
@@ -45,8 +47,8 @@ def test_grpo_saves_a_model_at_each_budget_and_ends_at_the_later_one(
 
 
 def test_what_is_stored_of_other_seeds_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stored = {"evaluations": {"sft": {}, "arpo-5": {}}, "spent": {"arpo-5": {"calls": 3}}, "steps": {}, "seconds": {}}
-    (tmp_path / "results.json").write_text(json.dumps({"path": stored}))
+    before = {"evaluations": {"sft": {}, "arpo-5": {}}, "spent": {"arpo-5": {"calls": 3}}, "steps": {}, "seconds": {}}
+    (tmp_path / "results.json").write_text(json.dumps({"path": before}))
     monkeypatch.setattr(qwen_path, "RESULTS", tmp_path / "results.json")
-    found = collect(tmp_path, [4])
-    assert {name: found[name] for name in stored} == stored
+    found = collect(tmp_path, [4], stored())
+    assert {name: found[name] for name in before} == before
