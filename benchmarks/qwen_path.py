@@ -52,41 +52,31 @@ MOST_STEPS = 500  # GRPO ends long before, when both budgets are spent
 
 
 class Budgets(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
-    """Ends a training when it has sampled as many tokens and executed as many calls as another run.
+    """Ends a training when it has sampled as many tokens and executed as many calls as another run."""
 
-    Args:
-        recorder: knows what was spent.
-        other: what the other run has spent, or its folder if it is still under way.
-    """
-
-    def __init__(self, recorder: RunRecorder, other: dict[str, int] | Path) -> None:
-        self.recorder, self.other = recorder, other
+    def __init__(self, recorder: RunRecorder, most: dict[str, int]) -> None:
+        self.recorder, self.most = recorder, most
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Compare what all steps have spent with the budgets."""
-        if isinstance(self.other, Path):
-            run = read(self.other / "run.json") if (self.other / "run.json").is_file() else {"status": "new"}
-            if run["status"] == "running" or run["status"] == "new":
-                return
-            self.other = run["spent"]
         spent = self.recorder.spent.as_dict()
-        control.should_training_stop |= all(spent[name] >= self.other[name] for name in BUDGETS)
+        control.should_training_stop |= all(spent[name] >= self.most[name] for name in BUDGETS)
 
 
 class BudgetedRun(TrainingRun):
     """A training run that ends where another one's budgets are spent."""
 
-    other: dict[str, int] | Path
+    most: dict[str, int]
 
     def make_trainer(self, recorder: RunRecorder | None = None) -> Any:
         """Return the trainer."""
         trainer = super().make_trainer(recorder)
         assert recorder is not None
-        trainer.add_callback(Budgets(recorder, self.other))
+        trainer.add_callback(Budgets(recorder, self.most))
         return trainer
 
 
-def grpo(folder: Path, settings: dict[str, Any], other: dict[str, int] | Path) -> None:
+def grpo(folder: Path, settings: dict[str, Any], most: dict[str, int]) -> None:
     """Train with GRPO from the same model on the same questions, as far as the budgets of an ARPO run go."""
     plain = {name: value for name, value in settings.items() if not name.startswith("branch_")}
     prompts = plain["prompts_per_rollout"] * plain["num_generations"] // 4  # as many trajectories a step
@@ -95,7 +85,7 @@ def grpo(folder: Path, settings: dict[str, Any], other: dict[str, int] | Path) -
     plain |= {"save_strategy": "steps", "save_steps": 1, "save_total_limit": None}  # `at_budgets` chooses among them
     plain |= {"resume_from_checkpoint": "last"} if newer(folder, 0) else {}
     run = BudgetedRun(*configure(plain), plain)
-    run.other = other
+    run.most = most
     run.run()
 
 
@@ -178,33 +168,15 @@ def play_seed(folder: Path, seed: int, more: list[str], seen: Collection[str]) -
         return
     run = read(train.folder / "run.json") if train.status == "done" else {}
     spent = run.get("spent") or stored()["spent"][f"arpo-{seed}"]
-    if len(at_budgets(folder / f"grpo-{seed}", spent)) < len(BUDGETS):
-        start_grpo(folder, seed, train, spent).wait()
-    yield from evaluate_grpo(folder, seed, spent, last)
-
-
-def evaluate_grpo(folder: Path, seed: int, most: dict[str, int], last: Stage) -> Iterator[None]:
-    """Evaluate the models of a GRPO run that have spent as much as ARPO, as its model was; yields after each."""
-    for name, checkpoint in at_budgets(folder / f"grpo-{seed}", most).items():
-        model = merged(checkpoint, folder / f"grpo-{seed}" / f"model-{name}")
-        evaluate(last, model, folder / f"eval-grpo-{seed}-{name}")
+    control = folder / f"grpo-{seed}"
+    if len(at_budgets(control, spent)) < len(BUDGETS):
+        asked = folder / f"grpo-{seed}.json"
+        asked.write_text(json.dumps({"settings": train.settings, "most": spent}), encoding="utf-8")
+        line = [sys.executable, "-m", "benchmarks.qwen_path", "--folder", str(control), "--grpo", str(asked)]
+        subprocess.run(line, check=True, cwd=ROOT)  # a process of its own frees its memory at the end
+    for name, checkpoint in at_budgets(control, spent).items():
+        evaluate(last, merged(checkpoint, control / f"model-{name}"), folder / f"eval-grpo-{seed}-{name}")
         yield
-
-
-def start_grpo(folder: Path, seed: int, train: Stage, other: dict[str, int] | Path) -> subprocess.Popen[bytes]:
-    """Start the training with GRPO of a seed in a process of its own, which frees its memory at the end."""
-    asked = folder / f"grpo-{seed}.json"
-    asked.write_text(json.dumps({"settings": train.settings, "other": other}, default=str), encoding="utf-8")
-    line = [
-        sys.executable,
-        "-m",
-        "benchmarks.qwen_path",
-        "--folder",
-        str(folder / f"grpo-{seed}"),
-        "--grpo",
-        str(asked),
-    ]
-    return subprocess.Popen(line, cwd=ROOT)
 
 
 def merged(checkpoint: Path, model: Path) -> Path:
@@ -366,9 +338,7 @@ def main() -> None:
     parser.add_argument("--grpo", type=Path, help=argparse.SUPPRESS)  # settings and budgets, of the ARPO run beside it
     given = parser.parse_args()
     if given.grpo:
-        asked = read(given.grpo)
-        other = asked["other"]
-        grpo(given.folder, asked["settings"], Path(other) if isinstance(other, str) else other)
+        grpo(given.folder, **read(given.grpo))
         return
     if given.collect:
         store(collect(given.folder, given.seeds, stored()))

@@ -1,4 +1,6 @@
-"""Writes the tables of the page qwen of docs/results, and its picture, from benchmarks/results/real_models.json.
+"""Writes the tables of the page qwen of docs/results, and its pictures, from benchmarks/results/real_models.json.
+
+Its table of the GPU, and that of the page gpus of docs/how-to, are from docs/results/gpu.
 
 python -m scripts.real_model_tables
 """
@@ -6,6 +8,7 @@ python -m scripts.real_model_tables
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,10 +17,19 @@ from typing import Any
 from arpo_trainer.statistics import compare_paired
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "results" / "qwen.md"
+PAGES = (ROOT / "docs" / "results" / "qwen.md", ROOT / "docs" / "how-to" / "gpus.md")
 PICTURE = ROOT / "docs" / "images" / "qwen.svg"
+GPU_PICTURE = ROOT / "docs" / "images" / "qwen-gpu.svg"
 CURVE = ROOT / "docs" / "images" / "qwen-training.svg"
 RESULTS = ROOT / "benchmarks" / "results" / "real_models.json"
+ON_GPU = ROOT / "docs" / "results" / "gpu"
+GPU_PARTS = {
+    "train-bf16": "all weights, flat rows",
+    "train-packed": "all weights, packed trees",
+    "train-lora": "LoRA on a bfloat16 base, packed trees",
+    "train-fsdp2": "FSDP2, packed trees",
+    "vllm-colocate": "vLLM in the process, flat rows",
+}
 END = "<!-- end of table -->\n"
 PLACES = (
     *("found", "worse query than the question", "not found by the question either"),
@@ -125,6 +137,26 @@ def steps_table(part: Part) -> str:
     return _table(["run", "steps", heads[0], "faults of format", *heads[1:]], lines)
 
 
+def gpu_parts_table(part: Part) -> str:
+    """Return what three steps of ARPO took on a GPU in each way, and how far rollout and update are apart."""
+    heads = ["way", "seconds a step", "of them rollout", "tokens/s of the rollout", "peak of PyTorch's memory, GB"]
+    heads += ["tokens of rows per token computed", "rollout and update apart, nats a token"]
+    rows = []
+    for name, way in GPU_PARTS.items():
+        found = part[name]["results"]
+        apart, packing = found["logps, rollout - training"], found["packing"]
+        middle = {
+            key: statistics.median(found[key])
+            for key in ("seconds of a step, rollout included", "seconds_rollout", "tokens_per_second")
+        }
+        step, rollout, speed = middle.values()
+        rows.append([
+            way, f"{step:.1f}", f"{rollout:.1f}", f"{speed:,.0f}", f"{found['peak_gb']:.1f}",
+            f"{statistics.median(packing):.1f}" if packing else "", f"{apart['mean']:.1e}, at most {apart['max']:.2f}",
+        ])  # fmt: skip
+    return _table(heads, rows)
+
+
 STYLE = """
 text { font: 14px ui-sans-serif, system-ui, "Segoe UI", Roboto, "Liberation Sans", Arial, sans-serif; fill: #181c22; }
 .soft { fill: #57606c; } .track { fill: #eceff2; } .bar { fill: #0a66b0; } .line { stroke: #181c22; stroke-width: 1.5; }
@@ -153,7 +185,7 @@ def path_picture(part: Part) -> str:
             f'<text class="soft" x="{left + width + 140}" y="{top + 16}">{found["tokens"]:.0f} tokens</text>'
         )
     sizes = sorted({found["score"]["tasks"] for found in part["evaluations"].values()})
-    asked = " or ".join(map(str, sizes))
+    asked = " or ".join(f"{size:,}" for size in sizes)
     title = f"Qwen2.5-Coder-0.5B on the first {asked} test questions of GSM8K: right answers, with 95 % intervals"
     return _picture(title, 40 + len(drawn) * height, drawn)
 
@@ -214,10 +246,11 @@ def _difference(name: str, part: Part) -> str:
     """Return the difference in accuracy on the same tasks, of the models that began with the cold start."""
     if name.partition("-")[0] not in ("arpo", "grpo"):
         return ""
-    sides = []
-    for one in (part["evaluations"]["sft"], part["evaluations"][name]):
+    both = part["evaluations"]["sft"], part["evaluations"][name]
+    sides, tasks = [], min(one["score"]["tasks"] for one in both)  # the first ones; a run may have been cut short
+    for one in both:
         right = set(one["right"])
-        sides.append({str(task): [float(task in right)] for task in range(one["score"]["tasks"])})
+        sides.append({str(task): [float(task in right)] for task in range(tasks)})
     found = compare_paired(sides[0], sides[1])
     return f"{found.difference:+.2f} [{found.low:+.2f}, {found.high:+.2f}]"
 
@@ -238,6 +271,8 @@ def _minutes(part: Part, *names: str) -> str:
 
 TABLES = {
     "path": path_table,
+    "gpu": path_table,
+    "gpu parts": gpu_parts_table,
     "episodes": episodes_text,
     "steps": steps_table,
     "search": search_table,
@@ -248,16 +283,27 @@ TABLES = {
 
 
 def page_with_tables(page: str) -> str:
-    """Return the text of the page with its tables written anew."""
-    data: dict[str, Part] = json.loads(RESULTS.read_text(encoding="utf-8"))
-    data |= {name: data["path"][name] for name in ("episodes", "steps")}
-    for name, part in data.items():
+    """Return the text of a page with the tables that it has a place for written anew."""
+    for name, part in results().items():
         begin = f"<!-- {name}: written by scripts/real_model_tables.py -->\n"
         before, mark, rest = page.partition(begin)
-        if not mark:
-            raise ValueError(f"{PAGE.name} has no place for the results of {name}: write {begin.strip()!r}")
-        page = before + begin + TABLES[name](part) + END + rest.partition(END)[2]
+        if mark:
+            page = before + begin + TABLES[name](part) + END + rest.partition(END)[2]
     return page
+
+
+def results() -> dict[str, Part]:
+    """Return what each table shows, by its name."""
+    data: dict[str, Part] = json.loads(RESULTS.read_text(encoding="utf-8"))
+    data |= {name: data["path"][name] for name in ("episodes", "steps")}
+    data["gpu"] = _on_gpu("qwen")["results"]
+    data["gpu parts"] = {name: _on_gpu(name) for name in GPU_PARTS}
+    return data
+
+
+def _on_gpu(name: str) -> Part:
+    part: Part = json.loads((ON_GPU / f"{name}.json").read_text(encoding="utf-8"))
+    return part
 
 
 def _interval(found: Part | None) -> str:
@@ -277,12 +323,14 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 def pictures() -> dict[Path, str]:
     """Return the pictures of the stored results, each with its file."""
     part = json.loads(RESULTS.read_text(encoding="utf-8"))["path"]
-    return {PICTURE: path_picture(part)} | ({CURVE: curve_picture(part)} if part["steps"] else {})
+    drawn = {PICTURE: path_picture(part), GPU_PICTURE: path_picture(_on_gpu("qwen")["results"])}
+    return drawn | ({CURVE: curve_picture(part)} if part["steps"] else {})
 
 
 def main() -> int:
     """Write the tables and the pictures."""
-    PAGE.write_text(page_with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in PAGES:
+        page.write_text(page_with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")
     for file, text in pictures().items():
         file.write_text(text, encoding="utf-8")
     return 0

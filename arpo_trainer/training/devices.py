@@ -11,6 +11,7 @@ import ctypes
 import functools
 import logging
 import os
+import socket
 from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import replace
@@ -62,6 +63,8 @@ class OneDevice(Mixin):  # type: ignore[misc]
             super().__init__(model, *given, **kwargs)
             return
         check_devices(args)
+        if getattr(args, "use_vllm", False) and args.vllm_mode == "colocate" and process_count() == 1:
+            take_port()
         if not torch.cuda.is_available():
             keep_freed_memory()
         loading = args.model_init_kwargs
@@ -96,6 +99,18 @@ class OneDevice(Mixin):  # type: ignore[misc]
         if hasattr(policy, "output_dtype"):  # FSDP1's policy has none
             # None and not float32: each layer has this policy, and would hand on float32 to the next one
             plugin.mixed_precision_policy = replace(policy, reduce_dtype=torch.float32, output_dtype=None)
+
+
+def take_port() -> None:
+    """Choose a port for the engine's group of one process, unless `MASTER_PORT` says one.
+
+    TRL chooses the first free one of the same four in every process, long before anything listens there: of runs that
+    begin together on one machine, as on a GPU each, all but one would end with "address already in use".
+    """
+    if not os.environ.get("MASTER_PORT"):
+        with socket.socket() as free:
+            free.bind(("", 0))
+            os.environ["MASTER_PORT"] = str(free.getsockname()[1])
 
 
 @functools.cache

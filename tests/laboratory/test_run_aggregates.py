@@ -78,7 +78,7 @@ def test_what_cannot_be_compared_is_refused(first: list, second: list, words: st
     [
         (laboratory_tables, laboratory_tables.PAGES),
         (estimator_tables, [estimator_tables.PAGE]),
-        (real_model_tables, [real_model_tables.PAGE]),
+        (real_model_tables, real_model_tables.PAGES),
         (scale_tables, scale_tables.PAGES),
         (whole_path_tables, [whole_path_tables.PAGE]),
     ],
@@ -87,6 +87,11 @@ def test_the_pages_have_the_tables_of_the_stored_results(script: Any, pages: Any
     for page in pages:
         text = page.read_text(encoding="utf-8")
         assert script.page_with_tables(text) == text
+
+
+def test_all_results_of_real_models_are_shown() -> None:
+    pages = "".join(page.read_text(encoding="utf-8") for page in real_model_tables.PAGES)
+    assert [name for name in real_model_tables.results() if f"<!-- {name}: written by" not in pages] == []
 
 
 def test_the_pictures_are_those_of_the_stored_results() -> None:

@@ -1,5 +1,6 @@
 """Training with TRL's vLLM engine in this process: it has the trainer's weights at every step."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,7 @@ def test_the_engine_has_the_trainers_weights_before_at_every_and_after_the_last_
     )
     with eager_trl():
         trainer = Compared(model, ToolEnv("arpo/Arithmetic-v0", level=3), args=args, processing_class=tokenizer)
+    assert os.environ["MASTER_PORT"] not in ("29500", "23456", "12355", "12345")  # TRL's, which runs would share
     with torch.no_grad():
         model.lm_head.weight.mul_(1.1)
     # loaded anew: TRL has bound the forward of the one it trains, and of its copies, to that one's weights

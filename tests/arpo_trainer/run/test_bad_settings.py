@@ -1,6 +1,7 @@
 """Settings that cannot be are refused by name before anything is loaded, with what they may be."""
 
 import contextlib
+import os
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -69,6 +70,18 @@ def test_bfloat16_on_a_cpu_without_it_is_warned_of_once(monkeypatch: Any, caplog
         for dtype in ("float32", "bfloat16", "bfloat16"):
             check_devices(device_settings(use_cpu=True, model_init_kwargs={"dtype": dtype}))
         assert caplog.text.count("Set dtype=float32") == (not there)
+
+
+def test_runs_that_begin_together_have_ports_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TRL would take the first of four that is free now, in each of them."""
+    ports = []
+    for _ in range(2):
+        monkeypatch.setenv("MASTER_PORT", "")
+        devices.take_port()
+        ports.append(int(os.environ["MASTER_PORT"]))
+    assert len({*ports, 29500, 23456, 12355, 12345}) == 6
+    devices.take_port()
+    assert int(os.environ["MASTER_PORT"]) == ports[1]  # that of a launcher stays
 
 
 @pytest.mark.parametrize("configured", [configure, configure_sft, configure_dpo])

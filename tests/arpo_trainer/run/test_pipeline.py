@@ -58,9 +58,10 @@ def file(tmp_path: Path) -> str:
 
 def test_an_evaluation_has_its_tools_at_inference_time(tmp_path: Path) -> None:
     helped = {"algorithm": "arpo", "with": ["debugger", "refiner=2"], "with_model": "m", "with_price": [1, 2]}
+    helped |= {"vllm": True, "concurrency": 256}
     file = written(tmp_path, {"eval": {"environments": "arpo/Arithmetic-v0", "model": "x", **helped}})
     Pipeline.read(file).run(commands := Commands())
-    expected = "--algorithm arpo --with debugger,refiner=2 --with-model m --with-price 1 2"
+    expected = "--algorithm arpo --concurrency 256 --vllm --with debugger,refiner=2 --with-model m --with-price 1 2"
     assert commands.lines[0][-len(expected.split()) :] == expected.split()
 
 
