@@ -1,8 +1,8 @@
-"""The papers' path with a real model on a GPU: `benchmarks/qwen_path.py` with vLLM, three seeds and the whole test set.
+"""The papers' path with a real model on a GPU: `benchmarks/qwen_path.py` with vLLM, three seeds, the whole test set.
 
-Qwen2.5-Coder-0.5B learns GSM8K with Python: the cold start on the stored samples, then ARPO and GRPO with each seed. The
-runs stay in runs/qwen-gpu (or ARPO_GPU_RUNS); what is done there is not done again, so that a part that was ended at
-its limit of time goes on where it was. About half an hour in all: `make gpu PARTS=qwen`, with `--seconds 3600`.
+Qwen2.5-Coder-0.5B learns GSM8K with Python: the cold start on the stored samples, then ARPO and GRPO with each seed.
+The runs stay in runs/qwen-gpu (or ARPO_GPU_RUNS); what is done there is not done again, so that a part that was ended
+at its limit of time goes on where it was. Half an hour or so in all: `python -m benchmarks.gpu qwen --seconds 3600`.
 """
 
 from __future__ import annotations
