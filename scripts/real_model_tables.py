@@ -185,8 +185,8 @@ def path_picture(part: Part) -> str:
             f'<text class="soft" x="{left + width + 140}" y="{top + 16}">{found["tokens"]:.0f} tokens</text>'
         )
     sizes = sorted({found["score"]["tasks"] for found in part["evaluations"].values()})
-    asked = " or ".join(f"{size:,}" for size in sizes)
-    title = f"Qwen2.5-Coder-0.5B on the first {asked} test questions of GSM8K: right answers, with 95 % intervals"
+    asked = " to ".join(f"{size:,}" for size in sorted({sizes[0], sizes[-1]}))
+    title = f"Qwen2.5-Coder-0.5B, first {asked} test questions of GSM8K: right answers, with 95 % intervals"
     return _picture(title, 40 + len(drawn) * height, drawn)
 
 

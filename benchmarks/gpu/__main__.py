@@ -24,12 +24,13 @@ import platform
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.parts import PARTS, NotHereError
+from benchmarks.gpu.parts import PARTS, SHARED, NotHereError
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "results" / "gpu"
@@ -167,14 +168,16 @@ def main() -> int:
     folder = arguments.output or RESULTS
     folder.mkdir(parents=True, exist_ok=True)
     failed = 0
-    for name in arguments.parts or PARTS:
-        if is_ok(folder / f"{name}.json") and not arguments.again:
-            print(f"{name:<18}measured before; --again measures it anew", flush=True)
-            continue
-        result = start_part(name, folder, arguments.tiny, arguments.seconds)
-        keep(result, folder)
-        failed += result["status"] == "failed"
-        print(f"{name:<18}{result['status']:<9}{shown(result)}", flush=True)
+    with tempfile.TemporaryDirectory() as shared:
+        os.environ[SHARED] = shared  # children have it, too
+        for name in arguments.parts or PARTS:
+            if is_ok(folder / f"{name}.json") and not arguments.again:
+                print(f"{name:<18}measured before; --again measures it anew", flush=True)
+                continue
+            result = start_part(name, folder, arguments.tiny, arguments.seconds)
+            keep(result, folder)
+            failed += result["status"] == "failed"
+            print(f"{name:<18}{result['status']:<9}{shown(result)}", flush=True)
     return int(failed > 0)
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+SHARED = "ARPO_GPU_SHARED"  # environment variable: the folder of what the parts of one call have in common
 Measure = Callable[[bool], dict[str, Any]]
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import socket
 import statistics
 import subprocess
@@ -26,7 +27,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.gpu.parts import NotHereError
+from benchmarks.gpu.parts import SHARED, NotHereError
 from benchmarks.gpu.policy import search_env, write_policy
 
 STEPS = 3
@@ -56,12 +57,15 @@ def measure(kind: str, tiny: bool, steps: int = STEPS, policy: Path | None = Non
         kind: name of the way.
         tiny: two layers and one group a step.
         steps: of training.
-        policy: folder of the model to train; by default it is made.
+        policy: folder of the model to train; by default that of `SHARED`, and it is made if it is not there.
     """
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         if policy is None:
-            write_policy(policy := folder / "policy", tiny)
+            policy = Path(os.environ.get(SHARED, folder)) / "policy"
+            if not policy.exists():
+                write_policy(folder / "made", tiny)
+                shutil.move(folder / "made", policy)  # at the end: the next part never finds half a model
         if kind in LAUNCHED:
             _launch(kind, folder, policy, tiny, steps)
         else:
