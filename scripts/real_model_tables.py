@@ -169,7 +169,7 @@ text { fill: #e6e9ee; } .soft { fill: #a3adb9; } .track { fill: #2a313a; } .bar 
 
 def path_picture(part: Part) -> str:
     """Return a picture of the share of right answers, in any format, after each stage: bars with their intervals."""
-    left, width, height = 215, 330, 34
+    left, width, height = 245, 300, 34
     drawn = []
     for number, (name, found) in enumerate(part["evaluations"].items()):
         top, score = 34 + number * height, found["said"]
