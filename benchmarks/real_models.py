@@ -53,6 +53,7 @@ READ = ROOT / "benchmarks" / "results" / "real_models_read.json"
 SHOWN = {"search_results": 3, "result_characters": 1500}  # of a search: the model's context is small
 GREEDY = {"temperature": 0.0, "top_p": 1.0, "max_turn_length": 512, "max_completion_length": 4096}
 WAYS = tuple((tools, protocol) for tools in ("search", "alone") for protocol in ("arpo-tags", "native"))
+WAY = ("set", "tools", "protocol")
 WORLD = {"split": "test", "level": 2, "seed": 1}
 Row = dict[str, Any]
 
@@ -73,7 +74,7 @@ def search(given: argparse.Namespace) -> Row:
     model = EvalModel(given.name, "endpoint", given.name, (given.url,), given.name)
     for count in range(given.slice, max(tasks for tasks, *_ in sets.values()) + given.slice, given.slice):
         for name, (most, options, corpus) in sets.items():
-            for tools, protocol in WAYS:
+            for tools, protocol in WAYS if most else ():
                 searching = {"tools": ["search"], **SHOWN, **corpus} if tools == "search" else {"tools": []}
                 played = {**options, **searching, "protocol": protocol, "prompt": "paper", "max_turns": 6}
                 settings = EvalSettings(
@@ -123,7 +124,9 @@ def search_results(given: argparse.Namespace, questions: Sequence[Row]) -> Row:
                 "right in any format": interval_data(interval_of(said)),
                 "calls": sum(calls) / max(1, len(calls)), "outcomes": dict(outcomes), **more,
             })  # fmt: skip
-    return {"model": given.name, "ways": found}
+    seen = {tuple(way[key] for key in WAY) for way in found}
+    kept = [way for way in stored().get("search", {}).get("ways", []) if tuple(way[key] for key in WAY) not in seen]
+    return {"model": given.name, "ways": sorted(kept + found, key=lambda way: way["set"], reverse=True)}
 
 
 def said_right(run: EvalRun, row: UnitRow) -> bool:
