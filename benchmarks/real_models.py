@@ -69,7 +69,7 @@ def search(given: argparse.Namespace) -> Row:
     data.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
     sets = {
         "MultiHop": (given.multihop, WORLD, {}),
-        "HotpotQA": (given.hotpotqa, {"data": str(data), "split": "test"}, {"search": str(given.corpus)}),
+        "HotpotQA": (given.hotpotqa, {"data": str(data), "split": "validation"}, {"search": str(given.corpus)}),
     }
     model = EvalModel(given.name, "endpoint", given.name, (given.url,), given.name)
     for count in range(given.slice, max(tasks for tasks, *_ in sets.values()) + given.slice, given.slice):
