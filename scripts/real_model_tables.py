@@ -1,6 +1,6 @@
 """Writes the tables of the page qwen of docs/results, and its pictures, from benchmarks/results/real_models.json.
 
-Its table of the GPU, and that of the page gpus of docs/how-to, are from docs/results/gpu.
+Its table of the GPU, and that of the page gpus of docs/how-to, are from docs/results/gpu/h200.
 
 python -m scripts.real_model_tables
 """
@@ -22,7 +22,7 @@ PICTURE = ROOT / "docs" / "images" / "qwen.svg"
 GPU_PICTURE = ROOT / "docs" / "images" / "qwen-gpu.svg"
 CURVE = ROOT / "docs" / "images" / "qwen-training.svg"
 RESULTS = ROOT / "benchmarks" / "results" / "real_models.json"
-ON_GPU = ROOT / "docs" / "results" / "gpu"
+ON_GPU = ROOT / "docs" / "results" / "gpu" / "h200"
 GPU_PARTS = {
     "train-bf16": "all weights, flat rows",
     "train-packed": "all weights, packed trees",

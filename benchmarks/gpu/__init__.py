@@ -1,1 +1,1 @@
-"""Everything of ours that needs a GPU, in parts of less than ten minutes: `make gpu`, or `python -m benchmarks.gpu`."""
+"""All that needs a GPU; most parts take less than ten minutes: `make gpu`, `python -m benchmarks.gpu`."""

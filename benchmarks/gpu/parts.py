@@ -32,6 +32,7 @@ class Part:
         packages: import names without which it is skipped.
         gpus: how many it needs; in tiny form it runs with or without, unless `gpu_only`.
         gpu_only: has no tiny form for the CPU.
+        seconds: limit of its time, unless the script is given another one.
     """
 
     question: str
@@ -40,6 +41,7 @@ class Part:
     packages: Sequence[str] = ()
     gpus: int = 1
     gpu_only: bool = False
+    seconds: float = 570.0
 
     def load(self) -> Measure:
         """Import the part and return its function."""
@@ -84,6 +86,10 @@ PARTS: dict[str, Part] = {
         gpus=2,
         gpu_only=True,
     ),
-    "qwen": Part("Qwen2.5-Coder-0.5B on GSM8K: cold start, ARPO and GRPO with three seeds, all evaluated.", "qwen"),
+    "qwen": Part(
+        "Qwen2.5-Coder-0.5B on GSM8K: cold start, ARPO and GRPO with three seeds, all evaluated.",
+        "qwen",
+        seconds=3600.0,
+    ),
     "demo": Part("The demo at larger size: 32 prompts x 16 trajectories a step.", "demo"),
 }

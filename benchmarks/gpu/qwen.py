@@ -1,8 +1,8 @@
 """The papers' path with a real model on a GPU: `benchmarks/qwen_path.py` with vLLM, three seeds, the whole test set.
 
 Qwen2.5-Coder-0.5B learns GSM8K with Python: the cold start on the stored samples, then ARPO and GRPO with each seed.
-The runs stay in runs/qwen-gpu (or ARPO_GPU_RUNS); what is done there is not done again, so that a part that was ended
-at its limit of time goes on where it was. Half an hour or so in all: `python -m benchmarks.gpu qwen --seconds 3600`.
+It takes half an hour or so, and needs the model, the questions and a sandbox. The runs stay in runs/qwen-gpu (or
+ARPO_GPU_RUNS), some 20 GB; what is done there is not done again: a part that was ended at its limit of time goes on.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ def measure(tiny: bool) -> dict[str, Any]:
     except (SandboxUnavailable, HubError, OSError) as error:
         raise NotHereError(str(error)) from error
     vllm = importlib.util.find_spec("vllm") is not None
-    folder, seeds = Path(os.environ.get("ARPO_GPU_RUNS", "runs/qwen-gpu")).resolve(), SEEDS[:1] if tiny else SEEDS
+    folder, seeds = Path(os.environ.get("ARPO_GPU_RUNS", "runs/qwen-gpu")).resolve(), SEEDS
+    if tiny:  # other settings, which a stage that is there already would refuse
+        folder, seeds = folder / "tiny", SEEDS[:1]
     for seed in seeds:
         list(qwen_path.play_seed(folder, seed, _changes(tiny, vllm), ()))
     return {"isolation": isolation, "vllm": vllm, **qwen_path.collect(folder, list(seeds), {})}
