@@ -6,9 +6,10 @@
 Seed 4 is the recipe `path-gsm8k-qwen-cpu` of `arpo run`. The others train again from its cold start, with other
 questions and samples, also beside it in a process of their own (`--seeds 5`). Beside each, GRPO with groups of 4 trains
 on the same questions from the same cold start, until it has sampled as many tokens as ARPO and executed as many calls;
-the model at either point is evaluated. Written to benchmarks/results/real_models.json after each evaluation, and what
-that file has is not computed again: without the run folders the cold start is trained once more, on the stored samples
-of the teacher (benchmarks/results/qwen_samples.jsonl; remove it to draw others).
+the model at either point is evaluated; all its checkpoints stay, 0.2 GB each. Written to
+benchmarks/results/real_models.json after each evaluation, and what that file has is not computed again: without the run
+folders the cold start is trained once more, on the stored samples of the teacher (remove
+benchmarks/results/qwen_samples.jsonl to draw others).
 """
 
 from __future__ import annotations
@@ -92,10 +93,7 @@ def grpo(folder: Path, settings: dict[str, Any], most: dict[str, int]) -> None:
 def at_budgets(folder: Path, most: dict[str, int]) -> dict[str, Path]:
     """Return the first checkpoint at which a run has spent each of the budgets, by the names of the models."""
     found: dict[str, Path] = {}
-    states = sorted(
-        folder.glob("checkpoint-*/trainer_state.json"), key=lambda file: int(file.parts[-2].partition("-")[2])
-    )
-    for checkpoint in (file.parent for file in states):
+    for checkpoint in newer(folder, 0):
         spent = spent_at(checkpoint)
         for name, word in BUDGETS.items():
             if spent[name] >= most[name]:
