@@ -36,6 +36,7 @@ from arpo_trainer.algorithms.registry import get_algorithm
 from arpo_trainer.costs.compute_speed import PASS, PASS_AND_BACK, ComputeSpeed, Line
 from arpo_trainer.costs.estimate import cost_rows
 from arpo_trainer.costs.memory import model_shape
+from arpo_trainer.evaluation.eval_settings import EvalSettings
 from arpo_trainer.inference_tools import read_tools
 from arpo_trainer.make_env import make_env
 from arpo_trainer.models import resolve_model
@@ -54,6 +55,7 @@ STAGES = ("synth", "sft", "train", "dpo", "eval")
 ROUND = ("train", "dpo")  # stages that `rounds` repeats
 LAUNCH = ("accelerate_config", "num_processes")  # keys of a section that are flags of its command
 DPO_TASKS, TRL_SEED = 64, 42  # defaults of `DPOArguments.tasks` and of TRL's `seed`
+SPEED = ("with_url", "vllm", "concurrency")  # where models run, and how fast: the commands let these change, too
 # tools at inference time: options of `arpo eval`
 WITH = ("with", "with_model", "with_url", "with_price", "refine_above")
 EVAL = (
@@ -101,8 +103,7 @@ class Stage:
         if self.kind == "synth" and self.status == "begun":
             return []  # the command takes other limits, and refuses other sampling itself
         before, now = (self.stamp or {}).get("settings", self._plain()), self._plain()
-        # the server of the model that helps an evaluation may have moved
-        names = sorted(name for name in {*before, *now} - {"with_url"} if before.get(name) != now.get(name))
+        names = sorted(name for name in {*before, *now}.difference(SPEED) if before.get(name) != now.get(name))
         return [f"{name}: {before.get(name)!r} -> {now.get(name)!r}" for name in names]
 
     def write_stamp(self, status: str) -> None:
@@ -309,6 +310,9 @@ def _check_eval(settings: dict[str, Any]) -> None:
         raise ValueError("the section eval needs environments, and a model if no stage comes before it")
     if "algorithm" in settings:
         get_algorithm(settings["algorithm"])
+    EvalSettings((), **{key: settings[key] for key in ("tasks", "samples", "concurrency") if key in settings})
+    if not isinstance(settings.get("vllm", False), bool):
+        raise ValueError(f"the section eval's vllm must be true or false, got {settings['vllm']!r}")
     if not read_tools(",".join(words(settings.get("with") or []))) and (given := set(WITH[1:]) & set(settings)):
         raise ValueError(f"the section eval has {', '.join(sorted(given))} and no tools: name them, with: [debugger]")
 

@@ -63,6 +63,7 @@ def test_an_evaluation_has_its_tools_at_inference_time(tmp_path: Path) -> None:
     Pipeline.read(file).run(commands := Commands())
     expected = "--algorithm arpo --concurrency 256 --vllm --with debugger,refiner=2 --with-model m --with-price 1 2"
     assert commands.lines[0][-len(expected.split()) :] == expected.split()
+    Pipeline.read(file, ["eval.concurrency=8", "eval.vllm=false"]).run(Commands("eval"))  # speed: nothing is redone
 
 
 def test_each_stage_takes_the_model_of_the_one_before(file: str, tmp_path: Path) -> None:
@@ -189,6 +190,8 @@ def test_an_evaluation_of_which_too_much_broke_is_repeated(file: str, tmp_path: 
         ({"eval": {"tasks": 3}}, "needs environments"),
         ({"eval": {"environments": "a", "model": "m", "with_model": "m"}}, "has with_model and no tools"),
         ({"eval": {"environments": "a", "model": "m", "task": 1}}, "did you mean 'tasks'"),
+        ({"eval": {"environments": "a", "model": "m", "concurrency": 0}}, "concurrency must be at least 1"),
+        ({"eval": {"environments": "a", "model": "m", "vllm": "no"}}, "vllm must be true or false, got 'no'"),
     ],
 )
 def test_bad_files_are_refused(sections: Any, words: str, tmp_path: Path, capsys: Any) -> None:
