@@ -42,9 +42,8 @@ def measure(tiny: bool) -> dict[str, Any]:
     except (SandboxUnavailable, HubError, OSError) as error:
         raise NotHereError(str(error)) from error
     vllm = importlib.util.find_spec("vllm") is not None
-    folder, seeds = Path(os.environ.get("ARPO_GPU_RUNS", "runs/qwen-gpu")).resolve(), SEEDS
-    if tiny:  # other settings, which a stage that is there already would refuse
-        folder, seeds = folder / "tiny", SEEDS[:1]
+    folder, seeds = Path(os.environ.get("ARPO_GPU_RUNS", "runs/qwen-gpu")).resolve(), SEEDS[:1] if tiny else SEEDS
+    folder = folder / "tiny" if tiny else folder  # its settings are others, which a stage that is there would refuse
     for seed in seeds:
         list(qwen_path.play_seed(folder, seed, _changes(tiny, vllm), ()))
     return {"isolation": isolation, "vllm": vllm, **qwen_path.collect(folder, list(seeds), {})}
