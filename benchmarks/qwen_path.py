@@ -44,6 +44,7 @@ BUDGETS = {"sampled": "tokens", "calls": "calls"}  # what a run has spent, and t
 STEP = (  # of metrics.jsonl
     *("step", "accuracy", "reward", "completions/mean_length", "completions/clipped_ratio", "frac_reward_zero_std"),
     *("branches", "tool_calls", "entropy", "seconds_step"),
+    *(f"sampling/importance_sampling_ratio/{name}" for name in ("min", "mean", "max")),  # with vLLM
 )
 PROSE = "Solve the question step by step. Give the final result in \\boxed{}."  # what the base model is used to
 SCORE = ("score", "calls", "outcomes", "tasks_with_tools", "tokens")  # of results.json
