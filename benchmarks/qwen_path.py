@@ -43,7 +43,7 @@ SAMPLES = ROOT / "benchmarks" / "results" / "qwen_samples.jsonl"
 BUDGETS = {"sampled": "tokens", "calls": "calls"}  # what a run has spent, and the name of the model that has, too
 STEP = (  # of metrics.jsonl
     *("step", "accuracy", "reward", "completions/mean_length", "completions/clipped_ratio", "frac_reward_zero_std"),
-    *("branches", "tool_calls", "entropy", "seconds_step"),
+    *("branches", "fork_contrast", "tool_calls", "entropy", "seconds_step"),
     *(f"sampling/importance_sampling_ratio/{name}" for name in ("min", "mean", "max")),  # with vLLM
 )
 PROSE = "Solve the question step by step. Give the final result in \\boxed{}."  # what the base model is used to
