@@ -27,6 +27,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -36,7 +37,6 @@ from arpo_trainer.algorithms.registry import get_algorithm
 from arpo_trainer.costs.compute_speed import PASS, PASS_AND_BACK, ComputeSpeed, Line
 from arpo_trainer.costs.estimate import cost_rows
 from arpo_trainer.costs.memory import model_shape
-from arpo_trainer.evaluation.eval_settings import EvalSettings
 from arpo_trainer.inference_tools import read_tools
 from arpo_trainer.make_env import make_env
 from arpo_trainer.models import resolve_model
@@ -45,7 +45,7 @@ from arpo_trainer.run.dry_run import Placement, plan_run, published_size
 from arpo_trainer.run.recipes import read_section, read_settings
 from arpo_trainer.run.sft_run import sft_dry_run
 from arpo_trainer.training.resume import newer
-from arpo_trainer.validation import check_name
+from arpo_trainer.validation import check_lowest, check_name, check_types
 from envs_registry.datasets.hub import HubError
 from envs_registry.spec import UnknownEnvError
 
@@ -58,11 +58,8 @@ DPO_TASKS, TRL_SEED = 64, 42  # defaults of `DPOArguments.tasks` and of TRL's `s
 SPEED = ("with_url", "vllm", "concurrency")  # where models run, and how fast: the commands let these change, too
 # tools at inference time: options of `arpo eval`
 WITH = ("with", "with_model", "with_url", "with_price", "refine_above")
-EVAL = (
-    *("environments", "tasks", "samples", "algorithm", "model", "output_dir", "settings", "env_settings"),
-    *("vllm", "concurrency"),
-    *WITH,
-)
+NUMBERS = ("tasks", "samples", "concurrency")
+EVAL = (*NUMBERS, "environments", "algorithm", "model", "output_dir", "settings", "env_settings", "vllm", *WITH)
 PAPER_TOKENS = 4096  # tokens of one answer of the papers' evaluation, per call of the model
 _PR_SET_PDEATHSIG = 1  # of prctl(2)
 Command = Callable[[list[str]], int]
@@ -310,9 +307,9 @@ def _check_eval(settings: dict[str, Any]) -> None:
         raise ValueError("the section eval needs environments, and a model if no stage comes before it")
     if "algorithm" in settings:
         get_algorithm(settings["algorithm"])
-    EvalSettings((), **{key: settings[key] for key in ("tasks", "samples", "concurrency") if key in settings})
-    if not isinstance(settings.get("vllm", False), bool):
-        raise ValueError(f"the section eval's vllm must be true or false, got {settings['vllm']!r}")
+    asked = SimpleNamespace(**{**dict.fromkeys(NUMBERS), "vllm": False, **settings})
+    check_types(asked, {**dict.fromkeys(NUMBERS, "int | None"), "vllm": "bool"})
+    check_lowest(asked, dict.fromkeys(NUMBERS, 1))
     if not read_tools(",".join(words(settings.get("with") or []))) and (given := set(WITH[1:]) & set(settings)):
         raise ValueError(f"the section eval has {', '.join(sorted(given))} and no tools: name them, with: [debugger]")
 
