@@ -1,7 +1,7 @@
 """The papers' path with a real model on a GPU: `benchmarks/qwen_path.py` with vLLM, three seeds, the whole test set.
 
 Qwen2.5-Coder-0.5B learns GSM8K with Python: the cold start on the stored samples, then ARPO and GRPO with each seed.
-It takes half an hour or so, and needs the model, the questions and a sandbox. The runs stay in runs/qwen-gpu (or
+By estimate it takes half an hour; it needs the model, the questions and a sandbox. The runs stay in runs/qwen-gpu (or
 ARPO_GPU_RUNS), some 20 GB; what is done there is not done again: a part that was ended at its limit of time goes on.
 """
 
