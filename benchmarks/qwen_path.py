@@ -15,6 +15,7 @@ benchmarks/results/qwen_samples.jsonl to draw others).
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import re
 import shutil
@@ -27,6 +28,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
+from arpo_env.grading.math_grader import MathGrader
 from arpo_env.protocols.protocol import last_boxed
 from arpo_trainer.evaluation.episode_store import EvalRun, UnitRow, load_eval_run
 from arpo_trainer.evaluation.eval_metrics import interval_data, interval_of
@@ -109,12 +111,17 @@ def spent_at(checkpoint: Path) -> dict[str, int]:
     return {"step": state["global_step"], **{name: spent[name] for name in BUDGETS}}
 
 
-def evaluate(stage: Stage, model: Path, folder: Path) -> None:
-    """Evaluate a model as the recipe does."""
-    if not (folder / "results.json").is_file():
-        moved = with_settings(stage, model=str(model), output_dir=str(folder))
-        if run_command(moved.command()):
-            raise SystemExit(f"the evaluation in {folder} failed; call again to go on")
+def evaluate(stage: Stage) -> None:
+    """Evaluate a model as the recipe does, and on a quarter as many tasks of MATH500, as far as that was not done."""
+    few = {"environments": ["arpo/MATH500-v0"], "tasks": max(1, stage.settings["tasks"] // 4)}
+    for one in (stage, with_settings(stage, **few, output_dir=str(on_math500(stage.folder)))):
+        if not (one.folder / "results.json").is_file() and run_command(one.command()):
+            raise SystemExit(f"the evaluation in {one.folder} failed; call again to go on")
+
+
+def on_math500(folder: Path) -> Path:
+    """Return the folder of the evaluation on MATH500 beside one on GSM8K."""
+    return folder.with_name(f"{folder.name}-math500")
 
 
 def models_of(seed: int) -> dict[str, str]:
@@ -161,6 +168,7 @@ def play_seed(folder: Path, seed: int, more: list[str], seen: Collection[str]) -
     for number, stage in enumerate(kept, start=1):
         if stage.kind == "eval":
             Pipeline(tuple(kept[:number])).run(run_command)
+            evaluate(stage)
             yield
     Pipeline(tuple(kept)).run(run_command)
     if all(f"grpo-{seed}-{name}" in seen for name in BUDGETS.values()):
@@ -174,7 +182,8 @@ def play_seed(folder: Path, seed: int, more: list[str], seen: Collection[str]) -
         line = [sys.executable, "-m", "benchmarks.qwen_path", "--folder", str(control), "--grpo", str(asked)]
         subprocess.run(line, check=True, cwd=ROOT)  # a process of its own frees its memory at the end
     for name, checkpoint in at_budgets(control, spent).items():
-        evaluate(last, merged(checkpoint, control / f"model-{name}"), folder / f"eval-grpo-{seed}-{name}")
+        model = merged(checkpoint, control / f"model-{name}")
+        evaluate(with_settings(last, model=str(model), output_dir=str(folder / f"eval-grpo-{seed}-{name}")))
         yield
 
 
@@ -201,7 +210,7 @@ def collect(folder: Path, seeds: list[int], found: dict[str, Any]) -> dict[str, 
     first = folder / f"arpo-{FIRST}"
     seeds = sorted({*seeds, *(int(name.split("-")[1]) for name in found.get("evaluations", {}) if "-" in name)})
     found |= {"versions": versions()} | {
-        key: found.get(key, {}) for key in ("evaluations", "spent", "steps", "seconds")
+        key: found.get(key, {}) for key in ("evaluations", "math500", "spent", "steps", "seconds")
     }
     if (report := first / "synth" / "report.json").is_file():
         samples = read(report)["samples"]
@@ -229,14 +238,12 @@ def collect(folder: Path, seeds: list[int], found: dict[str, Any]) -> dict[str, 
     places |= {name: folder / place for seed in seeds for name, place in models_of(seed).items()}
     made = {name: place for name, place in places.items() if (place / "results.json").is_file()}
     for name, place in made.items():
-        (score,) = read(place / "results.json")["scores"]
-        run = load_eval_run(place)
-        said = interval_data(interval_of({row.task: [float(says_it(run, row))] for row in run.rows}))
-        right = sorted(int(row.task.rpartition("-")[2]) for row in run.rows if row.episodes[0].components["accuracy"])
-        failed = [results for row in run.rows if "Traceback" in (results := results_of(run, row))[0]]
-        again = {"code failed": len(failed), "tried again": sum(len(results) > 1 for results in failed)}
-        found["evaluations"][name] = {**{key: score[key] for key in SCORE}, "said": said, "right": right, **again}
-    found["evaluations"] = {name: found["evaluations"][name] for name in places if name in found["evaluations"]}
+        found["evaluations"][name] = scores_of(place)
+    for name, place in places.items():
+        if (on_math500(place) / "results.json").is_file():
+            found["math500"][name] = scores_of(on_math500(place))
+    for kind in ("evaluations", "math500"):
+        found[kind] = {name: found[kind][name] for name in places if name in found[kind]}
     trained = next((made[name] for name in (f"arpo-{FIRST}", "sft") if name in made), None)
     if trained is not None and "start" in made:
         found["episodes"] = whole_episodes(made["start"], trained)
@@ -246,6 +253,17 @@ def collect(folder: Path, seeds: list[int], found: dict[str, Any]) -> dict[str, 
         if row := next((row for row in rows if recovers(run, row)), None):
             found["episodes"][RECOVERS] = shown(run, row)
     return found
+
+
+def scores_of(folder: Path) -> dict[str, Any]:
+    """Return what is stored of an evaluation."""
+    (score,) = read(folder / "results.json")["scores"]
+    run = load_eval_run(folder)
+    said = interval_data(interval_of({row.task: [float(says_it(run, row))] for row in run.rows}))
+    right = sorted(int(row.task.rpartition("-")[2]) for row in run.rows if row.episodes[0].components["accuracy"])
+    failed = [results for row in run.rows if "Traceback" in (results := results_of(run, row))[0]]
+    again = {"code failed": len(failed), "tried again": sum(len(results) > 1 for results in failed)}
+    return {**{key: score[key] for key in SCORE}, "said": said, "right": right, **again}
 
 
 def group_shares(traces: Path) -> dict[int, dict[str, float]]:
@@ -312,8 +330,12 @@ def results_of(run: EvalRun, row: UnitRow) -> list[str]:
 def says_it(run: EvalRun, row: UnitRow) -> bool:
     """Return whether the last turn says the answer in any format: in its last box, else as its last number."""
     text = next((span.text for span in reversed(run.tree(row).path(0)) if span.kind == "model"), "")
-    numbers = re.findall(r"-?\d+(?:\.\d+)?", (last_boxed(text) or text).replace(",", ""))
-    return bool(numbers) and float(numbers[-1]) == float(row.answers[0].replace(",", ""))
+    boxed = last_boxed(text)
+    numbers = re.findall(r"-?\d+(?:\.\d+)?", (boxed or text).replace(",", ""))
+    if row.env == "GSM8K":
+        return bool(numbers) and float(numbers[-1]) == float(row.answers[0].replace(",", ""))
+    said = boxed or (numbers or [""])[-1]
+    return bool(said) and asyncio.run(MathGrader().equal(said, row.answers[0], row.question))
 
 
 def text_of(run: EvalRun, row: UnitRow) -> str:

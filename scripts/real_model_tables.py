@@ -105,6 +105,8 @@ def path_table(part: Part) -> str:
     """Return accuracy after each stage, and what each was trained on."""
     heads = ["model", "accuracy", "right in any format", "minus cold start"]
     heads += ["tasks with calls", "tried again after code that failed", "answered", "tokens", "trained on"]
+    elsewhere = part.get("math500", {})  # a few tasks of another set
+    heads += ["MATH500", "in any format"] if elsewhere else []
     rows = []
     for name, found in part["evaluations"].items():
         outcomes = found["outcomes"]
@@ -114,6 +116,7 @@ def path_table(part: Part) -> str:
             f"{found['tried again']} of {found['code failed']}" if "code failed" in found else "",
             f"{outcomes.get('answered', 0)} of {sum(outcomes.values())}", f"{found['tokens']:.0f}",
             _trained_on(name, part),
+            *([_interval(elsewhere.get(name, {}).get(kind)) for kind in ("score", "said")] if elsewhere else []),
         ])  # fmt: skip
     return _table(heads, rows)
 

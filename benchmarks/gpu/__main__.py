@@ -6,8 +6,8 @@
     python -m benchmarks.gpu --list
     python -m benchmarks.gpu --tiny --output /tmp/gpu       # tiny sizes, also on a CPU: does the script itself work?
 
-Each part is a process of its own with a limit of time (570 s; `qwen`: an hour; or `--seconds`), so that one that hangs
-or dies costs the others nothing. Results are written to docs/results/gpu/PART.json as soon as a part ends: `status` is
+Each part is a process of its own with a limit of time (570 s; `qwen...` an hour; `--seconds`): one that hangs or dies
+costs the others nothing. Results are written to docs/results/gpu/PART.json as soon as a part ends: `status` is
 "ok", "skipped" (with the reason: a missing package, too few GPUs) or "failed" (with the end of its output). A result
 that is "ok" is replaced only by another one that is "ok"; `--again` measures it anew, otherwise such parts are left
 out. The exit status is 1 if a part failed. The results that the pages show are in folders below, as h200.
@@ -146,7 +146,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="list the parts")
     parser.add_argument("--tiny", action="store_true", help="tiny sizes, also on a CPU; needs --output")
     parser.add_argument("--output", type=Path, help="folder of the results (default docs/results/gpu)")
-    parser.add_argument("--seconds", type=float, help="limit of each part (default 570; qwen: 3600)")
+    parser.add_argument("--seconds", type=float, help="limit of each part (default 570; qwen and qwen-100: 3600)")
     parser.add_argument("--again", action="store_true", help="measure again what has been measured")
     parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()

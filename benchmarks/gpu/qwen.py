@@ -1,8 +1,9 @@
-"""The papers' path with a real model on a GPU: `benchmarks/qwen_path.py` with vLLM, three seeds, the whole test set.
+"""The papers' path with a real model on a GPU: `benchmarks/qwen_path.py` with vLLM, on GSM8K's whole test set.
 
-Qwen2.5-Coder-0.5B learns GSM8K with Python: the cold start on the stored samples, then ARPO and GRPO with each seed.
-By estimate it takes half an hour; it needs the model, the questions and a sandbox. The runs stay in runs/qwen-gpu (or
-ARPO_GPU_RUNS), some 20 GB; what is done there is not done again: a part that was ended at its limit of time goes on.
+Qwen2.5-Coder-0.5B learns GSM8K with Python: the cold start on the stored samples, then ARPO and GRPO with each seed:
+three seeds of the recipe's 16 steps (`qwen`), or one of 100 (`qwen-100`). By estimate either takes half an hour; it
+needs the model, the questions and a sandbox. The runs stay in runs/qwen-gpu (or ARPO_GPU_RUNS), some 20 GB; what is
+done there is not done again: a part that was ended at its limit of time goes on.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from benchmarks import qwen_path
 from benchmarks.gpu.parts import NotHereError
 
 MODEL = "qwen2.5-coder-0.5b"
-SEEDS = (4, 5, 6)
+SEEDS = (4, 5, 6)  # of 16 steps; more steps are made with the first one
+STEPS = 16  # the recipe's
 QUESTIONS = 1319  # GSM8K's test set
 VLLM = {
     "use_vllm": True,
@@ -26,8 +28,8 @@ VLLM = {
 }
 
 
-def measure(tiny: bool) -> dict[str, Any]:
-    """Train and evaluate everything; return what `qwen_path.collect` finds."""
+def measure(steps: int, tiny: bool) -> dict[str, Any]:
+    """Train that many steps and evaluate everything; return what `qwen_path.collect` finds."""
     from arpo_trainer.models import MODELS, get_model
     from envs_registry.datasets.hub import HubError
     from sandbox import SandboxUnavailable, default_sandbox
@@ -42,10 +44,11 @@ def measure(tiny: bool) -> dict[str, Any]:
     except (SandboxUnavailable, HubError, OSError) as error:
         raise NotHereError(str(error)) from error
     vllm = importlib.util.find_spec("vllm") is not None
-    folder, seeds = Path(os.environ.get("ARPO_GPU_RUNS", "runs/qwen-gpu")).resolve(), SEEDS[:1] if tiny else SEEDS
-    folder = folder / "tiny" if tiny else folder  # its settings are others, which a stage that is there would refuse
+    # a folder for each number of steps: a stage that is there refuses other settings
+    folder = Path(os.environ.get("ARPO_GPU_RUNS", "runs/qwen-gpu")).resolve() / ("tiny" if tiny else str(steps))
+    seeds = SEEDS if steps == STEPS and not tiny else SEEDS[:1]
     for seed in seeds:
-        list(qwen_path.play_seed(folder, seed, _changes(tiny, vllm), ()))
+        list(qwen_path.play_seed(folder, seed, [f"train.max_steps={steps}", *_changes(tiny, vllm)], ()))
     return {"isolation": isolation, "vllm": vllm, **qwen_path.collect(folder, list(seeds), {})}
 
 
@@ -54,8 +57,8 @@ def _check_questions() -> None:
 
     import arpo_env  # noqa: F401
 
-    for split in ("train", "test"):
-        gym.make("arpo/GSM8K-v0", split=split).close()
+    for env, split in (("GSM8K", "train"), ("GSM8K", "test"), ("MATH500", "test")):
+        gym.make(f"arpo/{env}-v0", split=split).close()
 
 
 def _changes(tiny: bool, vllm: bool) -> list[str]:
