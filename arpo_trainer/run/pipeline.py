@@ -130,11 +130,12 @@ class Stage:
         return [self.kind, "--config", str(file), "--resume", *self.flags]
 
     def _eval_command(self) -> list[str]:
+        given = self.settings
         # all episodes are played: if the command failed all the same, too many of them broke
         if (_read(self.folder / "run.json") or {}).get("status") == "finished":
-            moved = self.settings.get("with_url")
-            return ["eval", "retry", str(self.folder), *(["--with-url", str(moved)] if moved else [])]
-        given = self.settings
+            speed = [text for key in ("with_url", "concurrency") if given.get(key)
+                     for text in (f"--{key.replace('_', '-')}", str(given[key]))]  # fmt: skip
+            return ["eval", "retry", str(self.folder), *speed, *(["--vllm"] if given.get("vllm") else [])]
         names = given.get("environments") or []
         line = ["eval", *words(names), "--model", str(given["model"]), "--output", str(self.folder)]
         flags = {"--tasks": "tasks", "-n": "samples", "--algorithm": "algorithm", "--concurrency": "concurrency"}

@@ -169,11 +169,12 @@ def test_an_evaluation_of_which_too_much_broke_is_repeated(file: str, tmp_path: 
     facts = tmp_path / "out" / "eval" / "run.json"
     with pytest.raises(StageError, match="stage eval"):
         Pipeline.read(file).run(Commands("eval"))
-    for status, words in (("interrupted", ["--resume"]), ("finished", ["eval", "retry", str(facts.parent)])):
+    faster = ["eval", "retry", str(facts.parent), "--concurrency", "9", "--vllm"]
+    for status, words in (("interrupted", ["--resume"]), ("finished", faster)):
         facts.write_text(json.dumps({"status": status}))
         again = Commands("eval")
         with pytest.raises(StageError):
-            Pipeline.read(file).run(again)
+            Pipeline.read(file, ["eval.concurrency=9", "eval.vllm=true"]).run(again)
         assert again.lines[0][-len(words) :] == words
 
 
