@@ -227,16 +227,21 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
 _CA_VARIABLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR")  # the first that is set
 
 
+def check_httpx2() -> None:
+    """Raise ModuleNotFoundError, with the cure, if httpx2 is not installed."""
+    if importlib.util.find_spec("httpx2") is None:
+        raise ModuleNotFoundError(f"httpx2 is not installed: {install_line('search')}", name="httpx2")
+
+
 class CannotConnect(Exception):
     """Raised when the environment names a proxy or certificates that cannot be used; the text is the reason."""
 
 
 def open_client() -> httpx2.AsyncClient:
     """Return a client with one connection, and without time limits, cookies and redirects."""
-    try:
-        import httpx2
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(f"httpx2 is not installed: {install_line('search')}", name="httpx2") from error
+    check_httpx2()
+    import httpx2
+
     redact_logs()
     # An idle connection is kept until the server closes it: httpx2 looks at the socket before it uses one again.
     limits = httpx2.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=None)
@@ -299,8 +304,14 @@ class Reply:
         return ServiceError(self.service, redact(self.secrets, message), self.status)
 
 
-class _TooLarge(Exception):
-    """The body is longer than allowed."""
+async def read_body(response: httpx2.Response, most: int) -> tuple[bytes, bool]:
+    """Return the first `most` bytes of a body, unpacked, and whether that is all of it."""
+    body = bytearray()
+    async for piece in response.aiter_bytes():  # in pieces of 1 MiB at most
+        body += piece
+        if len(body) > most:
+            return bytes(body[:most]), False
+    return bytes(body), True
 
 
 @dataclass
@@ -421,24 +432,16 @@ class Http:
         url = request["url"]  # httpx2 sends user and password in it as a header
         try:
             async with asyncio.timeout(seconds) as limit, client.stream(**request) as response:
-                body = await self._body(response)
-        except _TooLarge:
-            return Failure(f"answered more than {self.max_bytes:,} bytes", passing=False)
+                body, whole = await read_body(response, self.max_bytes)
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
             if isinstance(error, TimeoutError) and limit.expired():
                 return Failure(f"no complete answer from {strip_credentials(url)} within {seconds:.3g} s")
             return from_exception(error, url)
+        if not whole:
+            return Failure(f"answered more than {self.max_bytes:,} bytes", passing=False)
         if response.status_code >= 300:
             return from_response(response, body, self.cures)
         return Reply(self.service, response.status_code, response.headers, body, self.secrets)
-
-    async def _body(self, response: httpx2.Response) -> bytes:
-        body = bytearray()
-        async for chunk in response.aiter_bytes():  # unpacked, in pieces of 1 MiB at most
-            body += chunk
-            if len(body) > self.max_bytes:
-                raise _TooLarge
-        return bytes(body)
 
     def _opened(self) -> _Open:
         if self._open is None or self._open.process != os.getpid():  # connections do not survive a fork

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit, urlunsplit
 
 from arpo_env.errors import ServiceError
-from arpo_env.net import CannotConnect, causes, tls_context
+from arpo_env.net import CannotConnect, causes, check_httpx2, read_body, tls_context
 from arpo_env.pages.page import PageError
-from envs_registry.install_line import install_line
 
 if TYPE_CHECKING:
     import httpx2
@@ -204,16 +203,11 @@ class FetchLimits:
     any_body: bool = False  # accept any type, and cut a body that is too long instead of refusing it
 
 
-class _TooLarge(Exception):
-    """The body is longer than allowed."""
-
-
 def open_pages(limits: FetchLimits) -> httpx2.AsyncClient:
     """Return a client for the requests of one page: no proxy and no netrc of the environment, only public addresses."""
-    try:
-        import httpx2
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(f"httpx2 is not installed: {install_line('search')}", name="httpx2") from error
+    check_httpx2()
+    import httpx2
+
     try:
         context = tls_context()
     except CannotConnect as error:
@@ -265,8 +259,6 @@ async def fetch(client: httpx2.AsyncClient, address: Address, seconds: float, li
         raise PageError(address.url, str(error), error.passing) from error
     except TimeoutError as error:
         raise PageError(address.url, TOO_SLOW, passing=True) from error
-    except _TooLarge as error:
-        raise PageError(address.url, f"the page is larger than {limits.max_bytes:,} bytes") from error
     except httpx2.DecodingError as error:
         raise PageError(address.url, "its compression cannot be read") from error
     except (httpx2.HTTPError, OSError) as error:
@@ -300,24 +292,19 @@ async def _read(address: Address, response: httpx2.Response, limits: FetchLimits
                 raise PageError(address.url, f"it is no page of text, but {media_type[:60]!r}")
             length = headers.get("Content-Length", "")
             if length.isdecimal() and int(length[:20]) > limits.max_bytes:  # very long digits would be slow to convert
-                raise _TooLarge
-        body = await _body(address, response, limits)
+                raise _too_large(address, limits)
+        if headers.get("Content-Encoding", "").strip().lower() not in _CODINGS:
+            raise PageError(address.url, "its compression cannot be read")
+        body, whole = await read_body(response, limits.max_bytes)
+        if not (whole or limits.any_body):
+            raise _too_large(address, limits)
     named = charset.group(1) if charset else ""
     media_type = media_type if "/" in media_type else ""
     return FetchResult(address.url, status, location, media_type, named, body)
 
 
-async def _body(address: Address, response: httpx2.Response, limits: FetchLimits) -> bytes:
-    if response.headers.get("Content-Encoding", "").strip().lower() not in _CODINGS:
-        raise PageError(address.url, "its compression cannot be read")
-    body = bytearray()
-    async for piece in response.aiter_bytes():  # unpacked, in pieces of 1 MiB at most
-        body += piece
-        if len(body) > limits.max_bytes:
-            if limits.any_body:
-                break
-            raise _TooLarge
-    return bytes(body[: limits.max_bytes])
+def _too_large(address: Address, limits: FetchLimits) -> PageError:
+    return PageError(address.url, f"the page is larger than {limits.max_bytes:,} bytes")
 
 
 # The text of a page, by byte order mark, header, the page's own declaration, or a guess, in this order.
