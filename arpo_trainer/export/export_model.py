@@ -31,9 +31,9 @@ from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 from arpo_env.net import redact_urls
 from arpo_trainer.backends.full_copy import plain_name
 from arpo_trainer.models import MODELS, resolve_model
-from arpo_trainer.report.run_data import lines_of
+from arpo_trainer.report.run_data import lines_of, read_facts
 from arpo_trainer.rollout.model_protocol import learnt_protocol, marked
-from arpo_trainer.training.resume import broken, find_checkpoint
+from arpo_trainer.training.resume import broken, checkpoint_step, find_checkpoint
 from arpo_trainer.validation import check_name
 
 # Each format is read by the library that writes it: transformers, PEFT, accelerate (torch.distributed.checkpoint) and
@@ -43,7 +43,6 @@ from arpo_trainer.validation import check_name
 CheckpointKind = Literal["plain", "adapter", "fsdp", "fsdp-full", "zero"]
 FSDP_SHARDS = "pytorch_model_fsdp_0"
 FSDP_FULL = "pytorch_model_fsdp.bin"
-_STATE = "trainer_state.json"
 _RECORDS = ("run.json", "sft.json", "dpo.json")  # of `arpo train`, `arpo sft` and `arpo dpo`
 _WEIGHTS = tuple(
     f"{name}{suffix}"
@@ -66,10 +65,8 @@ class CheckpointFiles:
         if self.run is None:
             return {}
         try:
-            facts = json.loads(next(self.run / name for name in _RECORDS if (self.run / name).is_file()).read_bytes())
+            facts = read_facts(next(self.run / name for name in _RECORDS if (self.run / name).is_file()))
         except ValueError:  # a run that was killed while it wrote
-            return {}
-        if not isinstance(facts, dict):
             return {}
         settings = facts.get("settings") or {}
         # a supervised run has them in its settings only
@@ -94,7 +91,8 @@ def find_checkpoint_files(path: str | Path) -> CheckpointFiles:
         )
     if folder.name.startswith("checkpoint-") and (reason := broken(folder)):
         raise ValueError(f"{str(folder)!r} is not a complete checkpoint: {reason}; give an earlier one")
-    return CheckpointFiles(folder, kind, _run_of(folder), _step_of(folder))
+    step = checkpoint_step(folder) if broken(folder) is None else None
+    return CheckpointFiles(folder, kind, _run_of(folder), step)
 
 
 def kind_of(folder: Path) -> CheckpointKind | None:
@@ -113,13 +111,6 @@ def kind_of(folder: Path) -> CheckpointKind | None:
 def _run_of(folder: Path) -> Path | None:
     places = (folder, folder.resolve().parent)
     return next((one for one in places if any((one / name).is_file() for name in _RECORDS)), None)
-
-
-def _step_of(folder: Path) -> int | None:
-    try:
-        return int(json.loads((folder / _STATE).read_text(encoding="utf-8"))["global_step"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
 
 
 DTYPES = ("float32", "bfloat16", "float16")
