@@ -18,7 +18,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from types import SimpleNamespace
+from typing import Any, NoReturn, cast
 
 from tqdm import tqdm
 
@@ -43,7 +44,6 @@ from arpo_trainer.report.run_data import read_facts, recorded, write_facts
 from arpo_trainer.rollout.engine import UNSEEN, Engine, Group, only_first_error
 from arpo_trainer.rollout.live_trajectory import ConcurrencyLimits, check_limits
 from arpo_trainer.rollout.model_protocol import with_model_protocol
-from arpo_trainer.rollout.rendering import with_model_calls
 from arpo_trainer.rollout.settings import RolloutSettings
 from arpo_trainer.training.recorder import versions
 from arpo_trainer.tree import RolloutTree
@@ -410,14 +410,20 @@ def run_evaluation(
         if resume and not repeat_broken and (broken := sum(row.broken for row in store.rows.values())):
             logger.warning("%d broken ones are not played again: arpo eval retry %s", broken, folder)
         with _recording(folder, facts, store):
-            for model in [model for model, units in missing.items() if units]:
+            played = [model for model, units in missing.items() if units]
+            for model in played:
                 resolve_model(model.model_id)  # all of them before the first, which may take hours
-                _check_protocols(settings, model, planned, facts)
+            environments = [(one, 0) for one in planned]
+            engines = {model: unloaded_engines(environments, model, settings, facts, cache) for model in played}
             with progress(sum(map(len, missing.values()))) as add:
-                for model, units in missing.items():
-                    if units:
-                        _play_model(settings, model, units, planned, store, cache, workers, add, facts)
-                        eval_settings.free_memory()
+                for model in played:
+                    own = engines.pop(model)  # nothing here refers to a model that was played
+                    backend = open_for(own, model, cache, settings.concurrency)
+                    keep_protocols(folder, facts, model.label, own)
+                    runner = runner_of(workers, backend, own, store, settings.concurrency, settings.limits, add)
+                    run(runner.play(missing[model]))
+                    del own, backend, runner
+                    eval_settings.free_memory()
     return episode_store.load_eval_run(folder)
 
 
@@ -443,39 +449,44 @@ def broken_share(found: episode_store.EvalRun) -> float:
     return sum(episode.reward is None for episode in episodes) / len(episodes) if episodes else 0.0
 
 
-def _play_model(
-    settings: EvalSettings,
+def unloaded_engines(
+    planned: Iterable[tuple[PlannedEnv, int]],
     model: EvalModel,
-    units: list[Unit],
-    planned: Sequence[PlannedEnv],
-    store: episode_store.EpisodeStore,
+    settings: EvalSettings,
+    facts: Mapping[str, Any],
     cache: Cache | None,
-    workers: RolloutWorkers | None,
-    add: Callable[[episode_store.UnitRow], object],
-    facts: dict[str, Any],
-) -> None:
-    tokenizer, rollout = eval_settings.load_tokenizer(model), eval_settings.rollout_of(model, settings)
-    backend = open_recorded(model, tokenizer, cache, settings.concurrency)
-    template = settings.chat_template_kwargs
-    tools = open_inference_tools(settings.inference_settings, cache)
-    engines = {}
-    for one in planned:
-        env = begun_env(one, model, facts, rollout, tokenizer, template)
-        engines[one.label] = Engine(backend, tokenizer, env, rollout, template, inference=tools)
-    keep_protocols(store.folder, facts, model.label, engines)
-    run(runner_of(workers, backend, engines, store, settings.concurrency, settings.limits, add).play(units))
+) -> dict[str, Engine]:
+    """Return an engine for each environment, by its label, without a backend so far: `open_for` gives them one.
 
-
-def _check_protocols(
-    settings: EvalSettings, model: EvalModel, planned: Sequence[PlannedEnv], facts: Mapping[str, Any]
-) -> None:
-    """Refuse a protocol that a model cannot have."""
+    The number of an environment is added to the seed. A protocol that the model cannot have is refused.
+    """
     tokenizer, template = eval_settings.load_tokenizer(model), settings.chat_template_kwargs
     rollout = eval_settings.rollout_of(model, settings)
-    for one in planned:
-        env = begun_env(one, model, facts, rollout, tokenizer, template)
-        if not model.endpoint:
-            with_model_calls(env, tokenizer, template)
+    tools = open_inference_tools(settings.inference_settings, cache)
+    # all that is asked of a backend before it is there
+    unloaded: Any = SimpleNamespace(wants_messages=model.kind == "endpoint")
+    engines = {}
+    for one, number in planned:
+        own = replace(rollout, seed=rollout.seed + number)
+        env = begun_env(one, model, facts, own, tokenizer, template)
+        engines[one.label] = Engine(unloaded, tokenizer, env, own, template, inference=tools)
+    return engines
+
+
+def open_for(engines: Mapping[str, Engine], model: EvalModel, cache: Cache | None, concurrency: int) -> Backend:
+    """Open the model of some engines: with a cache it is recorded, or replayed from it without loading weights."""
+    from arpo_trainer.backends.recorded import RecordedBackend
+
+    tokenizer = next(iter(engines.values())).tokenizer
+    replayed = cache is not None and cache.mode == "replay"
+    backend: Any = None if replayed else eval_settings.open_backend(model, tokenizer, concurrency)
+    if cache is not None:
+        # by its path: labels of different runs may be equal, as in "checkpoint-100"
+        name, messages = model.name or model.model_id, model.kind == "endpoint"
+        backend = RecordedBackend(backend, cache, name, messages=messages)
+    for engine in engines.values():
+        engine.backend = backend
+    return cast(Backend, backend)
 
 
 def begun_env(
@@ -496,17 +507,6 @@ def keep_protocols(folder: Path, facts: dict[str, Any], model: str, engines: Map
     """Note in run.json which protocols a model plays with, before it does."""
     facts["protocols"][model] = {label: engine.env.protocol.name for label, engine in engines.items()}
     write_facts(folder / episode_store.FACTS, facts)
-
-
-def open_recorded(model: EvalModel, tokenizer: Any, cache: Cache | None, concurrency: int) -> Backend:
-    """Open a model whose generations are recorded in a cache, or replayed from it without loading weights."""
-    from arpo_trainer.backends.recorded import RecordedBackend
-
-    if cache is None:
-        return eval_settings.open_backend(model, tokenizer, concurrency)
-    loaded = None if cache.mode == "replay" else eval_settings.open_backend(model, tokenizer, concurrency)
-    # by its path: labels of different runs may be equal, as in "checkpoint-100"
-    return RecordedBackend(loaded, cache, model.name or model.model_id, messages=model.kind == "endpoint")
 
 
 def stored_facts(folder: Path, settings: EvalSettings, resume: bool, kind: str = episode_store.KIND) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from arpo_env import ToolEnv
@@ -491,11 +490,11 @@ def _play_models(sitting: _Sitting, models: Sequence[eval_settings.EvalModel]) -
         with only_first_error():
             async with asyncio.TaskGroup() as running:
                 for model in served:
-                    running.create_task(_play_model(sitting, model, engines[model]))
+                    running.create_task(_play_model(sitting, model, engines.pop(model)))
 
     for model in models:
         if model not in served:
-            run(_play_model(sitting, model, engines[model]))
+            run(_play_model(sitting, model, engines.pop(model)))  # nothing here refers to a model that was played
             eval_settings.free_memory()
     if served:
         run(all_served())
@@ -516,7 +515,6 @@ def _check_protocols(sitting: _Sitting) -> None:
 
 async def _play_model(sitting: _Sitting, model: eval_settings.EvalModel, engines: dict[str, Engine]) -> None:
     """Play the three rounds of a model; each depends on what the one before has stored."""
-    tokenizer = next(iter(engines.values())).tokenizer
     renderers = {one.label: engines[f"{one.label}/{TIR}"].renderer for one in sitting.sets}
     settings = sitting.settings
     room = min(engine.settings.max_completion_length for engine in engines.values()) // 2
@@ -526,9 +524,7 @@ async def _play_model(sitting: _Sitting, model: eval_settings.EvalModel, engines
         if not missing:
             return
         if not backend:  # nothing is loaded where nothing is missing
-            backend.append(eval_session.open_recorded(model, tokenizer, sitting.cache, settings.concurrency))
-            for engine in engines.values():
-                engine.backend = backend[0]
+            backend.append(eval_session.open_for(engines, model, sitting.cache, settings.concurrency))
         parts = (backend[0], engines, sitting.store, settings.concurrency, settings.limits, sitting.progress)
         await eval_session.runner_of(sitting.workers, *parts).play(missing)
 
@@ -539,18 +535,9 @@ async def _play_model(sitting: _Sitting, model: eval_settings.EvalModel, engines
 
 def _engines(sitting: _Sitting, model: eval_settings.EvalModel) -> dict[str, Engine]:
     """Return an engine for each environment and stage, without a backend so far."""
-    tokenizer, template = eval_settings.load_tokenizer(model), sitting.settings.chat_template_kwargs
-    rollout = eval_settings.rollout_of(model, sitting.settings.play)
-    # all that is asked of a backend before it is there
-    unloaded: Any = SimpleNamespace(wants_messages=model.kind == "endpoint")
-    engines = {}
-    for one in sitting.sets:
-        for number, stage in enumerate(STAGES):
-            planned = one.stage(stage)
-            own = replace(rollout, seed=rollout.seed + _SEED_OF_STAGE * number)
-            env = eval_session.begun_env(planned, model, sitting.facts, own, tokenizer, template)
-            engines[planned.label] = Engine(unloaded, tokenizer, env, own, template)
-        # samples are checked as the model writes them
+    stages = [(one.stage(name), _SEED_OF_STAGE * number) for one in sitting.sets for number, name in enumerate(STAGES)]
+    engines = eval_session.unloaded_engines(stages, model, sitting.settings.play, sitting.facts, sitting.cache)
+    for one in sitting.sets:  # samples are checked as the model writes them
         one.played[model.label] = engines[f"{one.label}/{TIR}"].env
     eval_session.keep_protocols(sitting.store.folder, sitting.facts, model.label, engines)
     return engines
