@@ -15,7 +15,6 @@ import functools
 import inspect
 import json
 import logging
-import re
 import time
 import types
 import typing
@@ -23,6 +22,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
+
+import docstring_parser
 
 from arpo_env.episode import Call
 from arpo_env.errors import ServiceError
@@ -38,7 +39,7 @@ CLEANUP_SECONDS = 1.0  # seconds for the clean-up of a cancelled call
 _LONGEST_MESSAGE = 500  # characters
 _warned: set[tuple[str, str]] = set()
 
-# JSON schemas of tools (OpenAI's "function" format), derived from typed functions with Google docstrings.
+# JSON schemas of tools (OpenAI's "function" format), derived from typed functions and their docstrings.
 
 JsonSchema = dict[str, Any]
 _TYPES: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
@@ -53,6 +54,7 @@ def function_schema(function: Callable[..., Any], name: str | None = None) -> Js
     name = name or _function_name(function)
     hints = _type_hints(function)
     text = inspect.getdoc(_innermost(function)) or ""
+    said = {each.arg_name: " ".join((each.description or "").split()) for each in docstring_parser.parse(text).params}
     parameters = _parameters(function)
     properties = {}
     for key, parameter in parameters.items():
@@ -63,7 +65,7 @@ def function_schema(function: Callable[..., Any], name: str | None = None) -> Js
             raise TypeError(
                 f"parameter {mark + key!r} of {name} cannot be passed by name; declare named parameters instead"
             )
-        properties[key] = {**_type_schema(hints[key], key), "description": _description(text, key)}
+        properties[key] = {**_type_schema(hints[key], key), "description": said.get(key, "")}
     required = [key for key, value in parameters.items() if value.default is inspect.Parameter.empty]
     return {
         "type": "function",
@@ -135,22 +137,6 @@ def _unsupported_type(hint: Any, key: str) -> TypeError:
         f"parameter {key!r} has type {hint}; a tool takes str, int, float, bool, dict, Literal of these, a list of "
         "them, or one of them or None"
     )
-
-
-def _description(text: str, key: str) -> str:
-    """Return the description of a parameter in a Google docstring, including continuation lines."""
-    # One iterator for both loops: continuation lines are those indented deeper than the parameter's name.
-    lines = iter(text.split("\n"))
-    for line in lines:
-        match = re.match(rf"^(\s+){re.escape(key)}(?: \([^)]*\))?: (.+)$", line)
-        if match:
-            said = [match[2].strip()]
-            for more in lines:
-                if not more.strip() or len(more) - len(more.lstrip()) <= len(match[1]):
-                    break
-                said.append(more.strip())
-            return " ".join(said)
-    return ""
 
 
 Status = Literal["ok", "error", "timeout", "refused"]

@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import inspect
 import itertools
-import re
 import sys
 import textwrap
 import typing
@@ -18,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
+import docstring_parser
 from cyclopts import App, Parameter
 from cyclopts.help import PlainFormatter
 
@@ -83,12 +83,9 @@ def new_app(name: str, purpose: str) -> App:
 
 def attribute_docs(settings: type) -> dict[str, str]:
     """Return what the "Attributes" in the docstrings of a class and its bases say of each name."""
-    found: dict[str, str] = {}
-    for kind in reversed(settings.__mro__):
-        section = re.search(r"^(?:Attributes|Args):\n((?:[ ]{4}.*\n?|\n)+)", inspect.getdoc(kind) or "", re.MULTILINE)
-        entries = re.findall(r"^ {4}(\w+): (.*(?:\n {5,}.*)*)", section[1], re.MULTILINE) if section else []
-        found |= {name: " ".join(meaning.split()) for name, meaning in entries}
-    return found
+    texts = [inspect.getdoc(kind) or "" for kind in reversed(settings.__mro__)]
+    entries = [entry for text in texts for entry in docstring_parser.parse(text).params]
+    return {entry.arg_name: " ".join((entry.description or "").split()) for entry in entries}
 
 
 def options_of(settings: type, *names: str, usual: Mapping[str, Any] | None = None, **aliases: str) -> Any:
