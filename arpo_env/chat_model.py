@@ -34,7 +34,8 @@ _OTHERWISE = {
     "max_tokens": ("max_completion_tokens", re.compile("max_completion_tokens")),
     "stop": ("", re.compile(r"'stop'.*not support|not support[^.]*: stop\b", re.IGNORECASE)),
 }
-_OWN_TEMPERATURE = re.compile(r"'temperature'.*not support", re.IGNORECASE)
+# of a model that helps; a policy is asked at its own temperature, or not at all
+_OF_HELPERS = {"temperature": ("", re.compile(r"'temperature'.*not support", re.IGNORECASE))}
 # Some chat templates open the thought in the prompt, so that the reply has only its end.
 _THOUGHT = re.compile(r"\A\s*<think>.*?(</think>|\Z)|\A.*</think>", re.DOTALL)
 _CURES = {
@@ -62,7 +63,8 @@ class ModelServer:
         self._key = api_key or os.environ.get("OPENAI_API_KEY") or ""
         secrets = (self._key,) if self._key else ()
         self._http = Http(f"{kind} {model}", **{"timeout": _PATIENCE, "cures": _CURES, "secrets": secrets, **limits})
-        self._names = {"max_tokens": "max_tokens", "stop": "stop"}  # of fields that the server may want otherwise
+        self._otherwise = dict(_OTHERWISE)
+        self._names: dict[str, str] = {}  # of fields that the server wants otherwise
 
     @property
     def lacking_key(self) -> str:
@@ -92,7 +94,7 @@ class ModelServer:
             # first, since vLLM names max_completion_tokens in that refusal, too
             if error.status in (400, 413, 422) and _CONTEXT_FULL.search(error.message):
                 raise ContextFull(error.service, error.message, error.status) from error
-            for name, (wanted, words) in _OTHERWISE.items():
+            for name, (wanted, words) in self._otherwise.items():
                 if error.status in (400, 422) and name in sent and words.search(error.message):
                     self._names[name] = wanted
                     return await self.post(endpoint, body)
@@ -139,7 +141,7 @@ class ChatModel(ModelServer):
         self.concurrency = concurrency
         self._extra, self._cache, self._kind = dict(extra or {}), cache, kind
         self._forms: tuple[str, ...] = ("json_schema", "json_object", "")  # ways to ask for JSON
-        self._own_temperature = False  # whether the server accepts no other temperature than its default
+        self._otherwise |= _OF_HELPERS
         self._slots, self._owner = asyncio.Semaphore(concurrency), os.getpid()
 
     @property
@@ -216,15 +218,7 @@ class ChatModel(ModelServer):
             return await self._once({name: value for name, value in body.items() if name != "max_tokens"}, spent)
 
     async def _once(self, body: Mapping[str, Any], spent: Counter[str] | None) -> str:
-        if self._own_temperature:
-            body = {name: value for name, value in body.items() if name != "temperature"}
-        try:
-            reply = (await run_on_loop(self._post(body))).json()
-        except ServiceError as error:
-            if error.status == 400 and "temperature" in body and _OWN_TEMPERATURE.search(error.message):
-                self._own_temperature = True
-                return await self._once(body, spent)
-            raise
+        reply = (await run_on_loop(self._post(body))).json()
         if spent is not None:
             spent.update(_tokens_of(reply))
         return self._text(reply)
