@@ -15,7 +15,6 @@ import contextlib
 import dataclasses
 import json
 import logging
-import math
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -534,20 +533,12 @@ def compare(
     run = load_eval_run(first)
     found = compare_runs(run, load_eval_run(second) if second else run, metric, models, common)
     if as_json:
-        data = [_finite(dataclasses.asdict(each)) for each in found]
-        sys.stdout.write(json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+        # JSON has no number for a bound that is not known
+        data = json.loads(json.dumps([dataclasses.asdict(each) for each in found]), parse_constant=lambda _: None)
+        sys.stdout.write(json.dumps(data, indent=1, ensure_ascii=False) + "\n")
         return
     for each in found:
         _write_comparison(each, None if all else _SHOWN_TASKS)
-
-
-def _finite(data: Any) -> Any:
-    """Return plain data with None for a bound that is not known, which JSON has no number for."""
-    if isinstance(data, dict):
-        return {name: _finite(value) for name, value in data.items()}
-    if isinstance(data, list | tuple):
-        return [_finite(value) for value in data]
-    return None if isinstance(data, float) and not math.isfinite(data) else data
 
 
 def _write_comparison(found: RunComparison, shown: int | None) -> None:

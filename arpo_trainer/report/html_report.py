@@ -11,10 +11,10 @@ import base64
 import datetime
 import hashlib
 import html
-import itertools
 import json
 import math
 import re
+import reprlib
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -221,7 +221,7 @@ def load_step(path: str | Path, step: int | None = None) -> StepData:
         raise ValueError(f"{traces} holds no tree yet: wait for the first step, or roll one out with `arpo rollout`")
     wanted = max(steps) if step is None else step
     if wanted not in steps:
-        raise ValueError(f"no trees of step {wanted} in {traces}; it has those of {_listed(steps)}")
+        raise ValueError(f"no trees of step {wanted} in {traces}; it has those of {reprlib.repr(sorted(set(steps)))}")
     trees: dict[Any, RolloutTree] = {}
     # not strict: a run that goes on may have added lines since the steps were read
     for (number, line), of in zip(run_data.lines_of(traces, running), steps, strict=False):
@@ -245,16 +245,6 @@ def _traces(path: Path) -> Path:
             f"no traces.jsonl in {str(path)!r}: the run wrote none; run it with trace_every: 1 (0 writes none)"
         )
     return path / "traces.jsonl"
-
-
-def _listed(steps: Sequence[int]) -> str:
-    """Return numbers in short form: 1-3, 7."""
-    runs: list[str] = []
-    # within a run of consecutive numbers, number minus position is constant
-    for _, group in itertools.groupby(enumerate(sorted(set(steps))), key=lambda pair: pair[1] - pair[0]):
-        numbers = [number for _, number in group]
-        runs.append(str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}-{numbers[-1]}")
-    return f"step{'s' if len(set(steps)) > 1 else ''} {', '.join(runs)}"
 
 
 def write_timeline(

@@ -17,6 +17,7 @@ import itertools
 import json
 import logging
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -281,12 +282,9 @@ PIECE = 20  # units in a piece
 _LEVEL = 6  # of compression: 9 takes three times as long for 1 %
 
 
-class _Table(dict[Any, int]):
-    """Numbers texts in the order in which they appear."""
-
-    def __missing__(self, key: Any) -> int:
-        self[key] = len(self)
-        return self[key]
+def _table() -> dict[Any, int]:
+    """Return a table that numbers texts in the order in which they appear."""
+    return defaultdict(itertools.count().__next__)
 
 
 def compact_rows(run: EvalRun, tree_of: Callable[[int, UnitRow], int | None]) -> dict[str, Any]:
@@ -295,7 +293,7 @@ def compact_rows(run: EvalRun, tree_of: Callable[[int, UnitRow], int | None]) ->
     `tree_of` returns from a unit's position and row what the page asks for to see its tree (its number, or its place in
     traces.jsonl); None if it cannot.
     """
-    models, envs, tools, outcomes, tasks = (_Table() for _ in range(5))
+    models, envs, tools, outcomes, tasks = (_table() for _ in range(5))
     described: list[list[Any]] = []
     metrics = {env: metric_of(run.facts, env) for env in {row.env for row in run.rows}}
     units = []
@@ -310,7 +308,7 @@ def compact_rows(run: EvalRun, tree_of: Callable[[int, UnitRow], int | None]) ->
     return {**{name: list(table) for name, table in names.items()}, "tasks": described, "units": units}
 
 
-def _episode(entry: EpisodeEntry, metric: str, outcomes: _Table, tools: _Table) -> list[Any]:
+def _episode(entry: EpisodeEntry, metric: str, outcomes: dict[Any, int], tools: dict[Any, int]) -> list[Any]:
     right = is_right(entry)
     calls = [[tools[name], count] for name, count in entry.calls.items()]
     score = None if right is None else eval_metrics.episode_value(entry, metric)
