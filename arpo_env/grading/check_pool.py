@@ -86,24 +86,19 @@ class CheckPool:
 
 
 _LACK = "mpmath is not installed, and only it can grade answers that need algebra: "
-_shared: dict[int, CheckPool] = {}  # by process id; what a child of os.fork inherits is its parent's
-os.register_at_fork(after_in_child=_shared.clear)
 
 
+@functools.cache
 def shared_pool() -> CheckPool:
     """Return the pool of this process, started at first use and closed at exit."""
-    pool = _shared.get(os.getpid())
-    if pool is None:
-        if importlib.util.find_spec("mpmath") is None:
-            raise ModuleNotFoundError(_LACK + install_line("math"))
-        pool = _shared.setdefault(os.getpid(), CheckPool())
-        atexit.register(_close)
+    if importlib.util.find_spec("mpmath") is None:
+        raise ModuleNotFoundError(_LACK + install_line("math"))
+    pool, owner = CheckPool(), os.getpid()
+    atexit.register(lambda: pool.close() if os.getpid() == owner else None)
     return pool
 
 
-def _close() -> None:
-    for pool in _shared.values():
-        pool.close()
+os.register_at_fork(after_in_child=shared_pool.cache_clear)  # what a child of os.fork inherits is its parent's
 
 
 @functools.cache

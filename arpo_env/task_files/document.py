@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -141,22 +142,14 @@ class KeptLines:
 
     def __init__(self, make: Callable[[int], Iterable[str]]) -> None:
         self._make = make
-        self._parts: dict[int, tuple[list[str], Iterator[str]]] = {}  # lines so far, and those to come
+        self._parts: dict[int, Iterator[str]] = {}  # never advanced itself: `tee` keeps what its copies have read
 
     def __call__(self, part: int) -> Iterator[str]:
         """Yield the lines of a part."""
-        if part not in self._parts:
-            self._parts[part] = [], iter(self._make(part))
-        known, coming = self._parts[part]
-        yield from known
-        while (line := self._next(part, coming)) is not None:
-            known.append(line)
-            yield line
-
-    def _next(self, part: int, coming: Iterator[str]) -> str | None:
+        self._parts[part], lines = itertools.tee(self._parts.get(part) or self._make(part))
         try:
-            return next(coming, None)
-        except BaseException:
+            yield from lines
+        except (Exception, KeyboardInterrupt):
             del self._parts[part]  # the iterator has ended, and would pass for the end of the part
             raise
 
