@@ -14,7 +14,6 @@ import html
 import json
 import math
 import re
-import reprlib
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -221,7 +220,8 @@ def load_step(path: str | Path, step: int | None = None) -> StepData:
         raise ValueError(f"{traces} holds no tree yet: wait for the first step, or roll one out with `arpo rollout`")
     wanted = max(steps) if step is None else step
     if wanted not in steps:
-        raise ValueError(f"no trees of step {wanted} in {traces}; it has those of {reprlib.repr(sorted(set(steps)))}")
+        kept = f"{len(set(steps))} steps from {min(steps)} to {max(steps)}"
+        raise ValueError(f"no trees of step {wanted} in {traces}; it has those of {kept}")
     trees: dict[Any, RolloutTree] = {}
     # not strict: a run that goes on may have added lines since the steps were read
     for (number, line), of in zip(run_data.lines_of(traces, running), steps, strict=False):
