@@ -69,6 +69,7 @@ from arpo_trainer.training.recorder import versions
 from arpo_trainer.training.resume import newer
 from arpo_trainer.training.trackers import missing_trackers
 from envs_registry import TaskSource
+from envs_registry.datasets.rows import ChosenTasks
 from sandbox.images.profiles import cache_directory
 
 logger = logging.getLogger(__name__)
@@ -493,8 +494,8 @@ def cold_start_folder(
 
 
 def own_tasks(env: ToolEnv, count: int) -> str:
-    """Return the first tasks of a user's own environment with their solutions, which may change; "" for ours."""
-    if env.env_spec.source != env.env_spec.id:
+    """Return the first tasks with their solutions where a user made or chose them; "" for all of ours, in order."""
+    if env.env_spec.source != env.env_spec.id and not isinstance(env.tasks, ChosenTasks):
         return ""
     tasks: Any = env.tasks
     return json.dumps([(tasks.task(number).as_dict(), tasks.solution(number)) for number in range(count)])
