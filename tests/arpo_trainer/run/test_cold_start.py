@@ -68,7 +68,7 @@ def test_weights_that_were_trained_anew_are_started_anew(
         revisions.append(options["revision"])
         return load(path, **options)
 
-    monkeypatch.setattr(sft_run.AutoModelForCausalLM, "from_pretrained", loaded)
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", loaded)
     run = RunArguments(model=str(folder), cold_start_examples=1, cold_start_tool_share=0.0, cold_start_epochs=1)
     args = ARPOConfig(**ON_CPU, output_dir=str(tmp_path / "run"), num_generations=2, per_device_train_batch_size=2)
     tokenizer = AutoTokenizer.from_pretrained(folder)
