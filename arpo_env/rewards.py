@@ -354,6 +354,8 @@ async def grade_episode(episode: Episode, well_formed: bool, grader: Grader, rew
     answer = episode.answer
     # Without an answer the grader, which may be another model, is not asked.
     score = Score(0.0) if answer is None else await grader.grade(answer, episode.task)
+    if not all(map(math.isfinite, (score.value, *score.parts.values()))):
+        raise GradingError(f"the grader returned {score}, whose numbers have to be finite")
     return await rewards(episode, score, answer is not None and well_formed)
 
 

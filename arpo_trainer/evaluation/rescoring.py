@@ -111,11 +111,10 @@ def function_scorer(function: Callable[[str, Task], Any]) -> Scorer:
         value = function(stored.entry.answer, stored.task)
         if inspect.isawaitable(value):
             value = await value
-        if isinstance(value, Score):
-            return value
-        if value is None or not math.isfinite(float(value)):
+        number = value.value if isinstance(value, Score) else value
+        if number is None or not math.isfinite(float(number)):
             raise GradingError(f"the function returned {value!r}, not a finite number")
-        return Score(float(value))
+        return value if isinstance(value, Score) else Score(float(number))
 
     return score
 

@@ -50,9 +50,10 @@ from arpo_trainer.training.policy_backend import check_served_model, server_urls
 from arpo_trainer.training.resume import find_checkpoint
 from arpo_trainer.training.task_data import training_tasks
 from arpo_trainer.training.trackers import missing_trackers
-from envs_registry import get_spec
+from envs_registry import TaskSource, get_spec
 from envs_registry.contamination import keep_apart
 from envs_registry.datasets.hub import HubError
+from envs_registry.datasets.rows import ChosenTasks
 from envs_registry.install_line import install_line
 from envs_registry.sources import LimitedSource, ListSource
 from sandbox.backends.http_backend import http_addresses, is_http_address
@@ -113,16 +114,29 @@ class RunEnvironments:
         check_vllm_length(args, self.train.budget.tokens)
 
     def check_tasks(self, args: ARPOConfig) -> None:
-        """Check the tasks; with `overlap: drop`, remove evaluation tasks from training."""
+        """Check the tasks; with `overlap: drop`, remove evaluation tasks from training and from the cold start."""
         if self.cold_start:
             check_solvable(self.cold_start.tasks)
         if self.held_out:
             trained = training_tasks(self.train, args)
             # only tasks that will be evaluated are held out; others of that source may be trained on
-            apart = keep_apart(trained, LimitedSource(self.held_out.tasks, self._run.eval_tasks), self._run.overlap)
+            held_out = LimitedSource(self.held_out.tasks, self._run.eval_tasks)
+            apart = keep_apart(trained, held_out, self._run.overlap)
             # the environment itself changes: everything that trains on it takes its tasks from there
             if apart is not trained:
                 self.train.tasks = apart
+            if self.cold_start:
+                self.cold_start.tasks = self._demonstrated(self.cold_start.tasks, held_out)
+
+    def _demonstrated(self, source: TaskSource, held_out: TaskSource) -> TaskSource:
+        """Return the tasks of the cold start, with their solutions, that are not evaluated on."""
+        tasks = [source.task(number) for number in range(self._run.cold_start_examples)]
+        shown = ListSource(tasks)
+        apart = keep_apart(shown, held_out, self._run.overlap)
+        if apart is shown:
+            return source
+        left = {apart.task(number).id for number in range(apart.size or 0)}
+        return ChosenTasks(source, tuple(number for number, task in enumerate(tasks) if task.id in left))
 
 
 # The dry run: settings are checked, costs are estimated.

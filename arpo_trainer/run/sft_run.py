@@ -69,6 +69,7 @@ from arpo_trainer.training.recorder import versions
 from arpo_trainer.training.resume import newer
 from arpo_trainer.training.trackers import missing_trackers
 from envs_registry import TaskSource
+from envs_registry.datasets.rows import ChosenTasks
 from sandbox.images.profiles import cache_directory
 
 logger = logging.getLogger(__name__)
@@ -438,7 +439,9 @@ def cold_started_model(run: RunArguments, args: ARPOConfig, env: ToolEnv, path: 
     # the prompt and a user's own tasks are part of the key: code that changes them changes no setting
     template: Any = args.chat_template_kwargs
     prompt = env.system_prompt + own_tasks(env, run.cold_start_examples) + (json.dumps(template) if template else "")
-    folder = cold_start_folder(run, path, prompt, seed, env.protocol.name, bf16=bool(args.bf16), packing=args.packing)
+    loading = model_source(run, args)[1]
+    how: dict[str, Any] = {"bf16": bool(args.bf16), "packing": args.packing}
+    folder = cold_start_folder(run, path, prompt, seed, env.protocol.name, loading["revision"], **how)
     # machines have caches of their own: all of them must have it, or all make it
     if all(on_every_rank((folder / "config.json").exists)):
         logger.info("cold start: taken from %s", folder)
@@ -451,10 +454,10 @@ def cold_started_model(run: RunArguments, args: ARPOConfig, env: ToolEnv, path: 
     logger.info("cold start: %d demonstrations, %d epochs", run.cold_start_examples, run.cold_start_epochs)
     traces = _played(lambda: env, run.cold_start_examples, run.cold_start_tool_share, seed)
     examples = list(demonstrations(env, tokenizer, traces, template))
-    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, **loading)
     scratch = folder.with_suffix(".unfinished")
-    how: dict[str, Any] = {"epochs": run.cold_start_epochs, "learning_rate": run.cold_start_learning_rate}
-    cold_start(model, tokenizer, examples, scratch, **how, bf16=args.bf16, seed=seed, packing=args.packing)
+    how |= {"epochs": run.cold_start_epochs, "learning_rate": run.cold_start_learning_rate, "seed": seed}
+    cold_start(model, tokenizer, examples, scratch, **how)
 
     def save() -> None:
         if args.local_process_index == 0:  # once on each machine
@@ -473,22 +476,26 @@ def cold_start_folder(
     prompt: str,
     seed: int,
     protocol: str = "arpo-tags",
+    revision: str = "main",
     *,
     bf16: bool = True,
     packing: bool | str = "auto",
 ) -> Path:
-    """Return the cache folder of the cold-started model for exactly these settings."""
+    """Return the cache folder of the cold-started model for exactly these settings, and the weights that are there."""
     settings = {name: value for name, value in vars(run).items() if name.startswith(("env", "cold_start"))}
     # the seed is added as it is used, since `cold_start_seed` may be None; the last two change the last bits
     facts = {**settings, "model": model, "prompt": prompt, "protocol": protocol, "cold_start_seed": seed}
-    facts |= {"bf16": bf16, "packing": packing}
+    # a folder is written to again when its model is trained anew
+    weights = [file for kind in ("*.safetensors", "*.bin") for file in sorted(Path(model).expanduser().glob(kind))]
+    written = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in weights]
+    facts |= {"bf16": bf16, "packing": packing, "revision": revision, "weights": written}
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:12]
     return cache_directory() / "cold-starts" / digest
 
 
 def own_tasks(env: ToolEnv, count: int) -> str:
-    """Return the first tasks of a user's own environment with their solutions, which may change; "" for ours."""
-    if env.env_spec.source != env.env_spec.id:
+    """Return the first tasks with their solutions where a user made or chose them; "" for all of ours, in order."""
+    if env.env_spec.source != env.env_spec.id and not isinstance(env.tasks, ChosenTasks):
         return ""
     tasks: Any = env.tasks
     return json.dumps([(tasks.task(number).as_dict(), tasks.solution(number)) for number in range(count)])

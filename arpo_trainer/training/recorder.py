@@ -182,7 +182,8 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is unt
         self._append("metrics.jsonl", row)
 
     def _append(self, name: str, row: dict[str, Any]) -> None:
-        with (self.folder / name).open("a", encoding="utf-8") as file:
+        # "replace": as in `write_traces`
+        with (self.folder / name).open("a", encoding="utf-8", errors="replace") as file:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
     def _write_report(self) -> None:

@@ -214,6 +214,11 @@ class ChosenTasks:
         """The tool of the solutions."""
         return self.tasks.solution_tool
 
+    @property
+    def solution_protocol(self) -> Any:
+        """The protocol of the solutions, an attribute that only sources have whose tasks take several tools."""
+        return self.tasks.solution_protocol
+
     def task(self, index: int) -> Task:
         """Return task number `index`."""
         found: Task = self.tasks.task(self.indices[index % self.size])

@@ -1,6 +1,7 @@
 """Compositions of rewards, and the published text reward."""
 
 import asyncio
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -136,6 +137,16 @@ def test_a_grader_that_cannot_decide_makes_the_sample_invalid() -> None:
 
     with pytest.raises(GradingError):
         asyncio.run(grade_episode(episode(), True, Undecided(), Rewards.of("paper")))
+
+
+@pytest.mark.parametrize("score", [Score(math.nan), Score(1.0, {"f1": math.inf})])
+def test_a_score_that_is_no_number_makes_the_sample_invalid(score: Score) -> None:
+    class Faulty(Grader):
+        async def grade(self, answer: str, task: Task) -> Score:
+            return score
+
+    with pytest.raises(GradingError, match="have to be finite"):
+        asyncio.run(grade_episode(episode(), True, Faulty(), Rewards.of("paper")))
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from arpo_env import ToolEnv
 from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.run.sft_run import own_tasks
 from envs_registry import Task
+from envs_registry.datasets.rows import ChosenTasks
 
 ROOT = Path(__file__).resolve().parents[3]
 ID = "my_envs:mine/Capital-v0"
@@ -105,3 +106,7 @@ def test_a_cold_start_is_made_anew_when_your_tasks_have_changed() -> None:
     arpo_env.register("mine/Sums-v0", Sums)
     before, same, now = (own_tasks(ToolEnv("mine/Sums-v0", second=second), 3) for second in (1, 1, 2))
     assert before == same != now
+    ours = ToolEnv("arpo/Arithmetic-v0")
+    assert not own_tasks(ours, 3)
+    ours.tasks = ChosenTasks(ours.tasks, (7,))
+    assert own_tasks(ours, 3)

@@ -118,8 +118,9 @@ def test_a_scorer_that_only_fails_stops_early_and_one_bad_answer_does_not(tmp_pa
     with pytest.raises(RuntimeError, match="could not be graded; the last error: GradingError: no server"):
         score(run, function_scorer(failing), concurrency=4)
     assert len(calls) < GIVE_UP + 5
-    found = score(run, function_scorer(lambda answer, task: float("nan") if task.id == "t3" else True), name="other")
-    assert (found.broken, found.scores[0]["value"]["mean"]) == ({"GradingError": 1}, 1.0)
+    none = {"t3": float("nan"), "t4": Score(float("nan"))}
+    found = score(run, function_scorer(lambda answer, task: none.get(task.id, True)), name="other")
+    assert (found.broken, found.scores[0]["value"]["mean"]) == ({"GradingError": 2}, 1.0)
 
 
 def test_rewards_are_computed_from_the_stored_tree(tmp_path: Path) -> None:

@@ -1,13 +1,21 @@
 """The cold start: demonstrations from the real environment, and a model that learns the format from them."""
 
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from arpo_env import ToolEnv
+from arpo_trainer import ARPOConfig
+from arpo_trainer.run import sft_run
+from arpo_trainer.run.arguments import RunArguments
 from arpo_trainer.run.sft_run import demonstrated_traces, demonstrations
 from arpo_trainer.sft.plain_trace import ModelTurn
 from arpo_trainer.sft.trace_data import IGNORED
+from tests.arpo_trainer.quick_settings import ON_CPU
 
 
 def test_demonstrations_show_real_results_and_train_only_the_model_s_turns(env: ToolEnv, tokenizer: Any) -> None:
@@ -47,3 +55,36 @@ def test_tools_that_are_found_are_demonstrated_in_the_protocol_of_their_source(t
     text = tokenizer.decode(learned)
     assert "<tool_call_result>" not in text
     assert text.count("</tool_call>") == 2
+
+
+def test_weights_that_were_trained_anew_are_started_anew(
+    byte_lm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sft_run, "cache_directory", lambda: tmp_path)
+    folder, revisions, load = tmp_path / "model", list[str](), AutoModelForCausalLM.from_pretrained
+    shutil.copytree(byte_lm, folder)
+
+    def loaded(path: str, **options: Any) -> Any:
+        revisions.append(options["revision"])
+        return load(path, **options)
+
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", loaded)
+    run = RunArguments(model=str(folder), cold_start_examples=1, cold_start_tool_share=0.0, cold_start_epochs=1)
+    args = ARPOConfig(**ON_CPU, output_dir=str(tmp_path / "run"), num_generations=2, per_device_train_batch_size=2)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+
+    def started() -> torch.Tensor:
+        made = sft_run.cold_started_model(run, args, ToolEnv("arpo/Arithmetic-v0"), str(folder), tokenizer)
+        head: torch.Tensor = load(made).lm_head.weight
+        return head
+
+    first = started()
+    assert torch.equal(started(), first)
+    assert revisions == ["main"]  # the second time it was in the cache
+    other = load(folder)
+    other.lm_head.weight.data.zero_()
+    other.save_pretrained(folder)
+    assert started().abs().max() < 0.01 < first.abs().max()
+    args.model_init_kwargs = {"revision": "v2"}
+    started()
+    assert revisions == ["main", "main", "v2"]

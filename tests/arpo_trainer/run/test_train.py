@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
+import arpo_env
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOConfig, ARPOTrainer
 from arpo_trainer.run.arguments import RunArguments
-from arpo_trainer.run.dry_run import plan_run
+from arpo_trainer.run.dry_run import RunEnvironments, plan_run
 from arpo_trainer.run.recipes import read_settings
-from arpo_trainer.run.sft_run import cold_start_folder
+from arpo_trainer.run.sft_run import cold_start_folder, demonstrated_traces
 from arpo_trainer.run.train import TrainingRun, train
+from envs_registry import Task
 from envs_registry.datasets.hub import offline
 
 
@@ -79,6 +81,38 @@ def test_overlapping_tasks_are_refused_dropped_or_kept(tmp_path: Path, overlap: 
         run.environments.check(run.args)
     assert run.environments.train.tasks.size == left
     assert ("2 of 4 evaluation tasks are trained on" in caplog.text) == (overlap != "refuse")
+
+
+class Sums:
+    """Tasks from a number on, with their solutions."""
+
+    size, solution_tool = 40, "python"
+
+    def __init__(self, first: int = 0) -> None:
+        self.first = first
+
+    def task(self, index: int) -> Task:
+        number = self.first + index % self.size
+        return Task(str(number), f"{number} + 1?", (str(number + 1),), kind="math")
+
+    def solution(self, index: int) -> tuple[str, ...]:
+        return (self.task(index).question[:-1],)
+
+
+@pytest.mark.usefixtures("own_names")
+@pytest.mark.parametrize(("overlap", "shown"), [("refuse", 0), ("drop", 4), ("allow", 0)])
+def test_a_cold_start_does_not_show_what_is_evaluated(tmp_path: Path, overlap: str, shown: int) -> None:
+    """Of the tasks 0 to 7 the first four are evaluated; training has others."""
+    arpo_env.register("mine/Sums-v0", Sums)
+    other: dict[str, Any] = {"eval_env_kwargs": {"first": 0}, "cold_start_env_kwargs": {"first": 0}, "overlap": overlap}
+    run = RunArguments(env="mine/Sums-v0", env_kwargs={"first": 50}, eval_tasks=4, cold_start_examples=8, **other)
+    environments, args = RunEnvironments(run), ARPOConfig(str(tmp_path), use_cpu=True, bf16=False)
+    with pytest.raises(ValueError, match="4 of 4 eval") if overlap == "refuse" else contextlib.nullcontext():
+        environments.check_tasks(args)
+    assert environments.cold_start
+    traces = list(demonstrated_traces(environments.cold_start, 8, tool_share=0.0))
+    assert traces[0].question == f"{shown} + 1?"
+    assert environments.train.tasks.task(0).question == "50 + 1?"
 
 
 def test_cold_starts_are_kept_apart_by_their_settings() -> None:

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from trl import GRPOTrainer
 
 from arpo_env import ToolEnv
-from arpo_trainer import ARPOTrainer
+from arpo_trainer import ARPOTrainer, RolloutTree
 from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.training.evaluation import Evaluation
 from arpo_trainer.training.recorder import RunRecorder
@@ -221,6 +221,17 @@ def test_evaluations_around_the_training_are_recorded(tmp_path: Path) -> None:
     recorder.on_evaluation(dataclasses.replace(one, name="afterwards"))
     assert [row["name"] for row in rows(folder / "eval.jsonl")] == ["step 0", "afterwards"]
     assert "afterwards" in (folder / "report.html").read_text()
+
+
+def test_half_of_a_surrogate_pair_in_a_result_ends_no_run(tmp_path: Path) -> None:
+    tree, shown = RolloutTree([1]), "half \ud83d of a pair"
+    tree.add_span(None, "environment", [2], text=shown)
+    recorder = RunRecorder(tmp_path)
+    with recorder.recording({}):
+        recorder.on_rollout([tree])
+        recorder.on_evaluation(Evaluation("step 0", 0, 1, *[0.5] * 7, invalid=0, samples=[{"text": shown}]))
+    assert [tree["spans"][0]["text"] for tree in rows(tmp_path / "traces.jsonl")] == ["half ? of a pair"]
+    assert rows(tmp_path / "eval.jsonl")[0]["samples"] == [{"text": "half ? of a pair"}]
 
 
 def test_rollouts_are_counted_on(tmp_path: Path) -> None:
