@@ -40,8 +40,8 @@ class Task:
         start_url: address of the web page at which the tool `browse` starts, or "".
 
     Raises:
-        ValueError: the question or an answer is blank, `answers` is not a tuple, two files have the same name, a name
-            has control characters, or the kind is unknown.
+        ValueError: the question or an answer is blank or no text, `answers` or `files` is no tuple, two files have the
+            same name, a name has control characters, or the kind is unknown.
     """
 
     id: str
@@ -57,11 +57,18 @@ class Task:
     start_url: str = ""
 
     def __post_init__(self) -> None:
-        if not self.question.strip():
-            raise ValueError(f"task {self.id!r} has a blank question")
         # A string would pass for a sequence of answers of one letter each.
         if not isinstance(self.answers, tuple):
             raise ValueError(f"task {self.id!r}: answers is a tuple, as in ('Paris',); got {self.answers!r:.80}")
+        if isinstance(self.files, str):
+            raise ValueError(f"task {self.id!r}: files is a tuple, as in ('a.csv',); got {self.files!r:.80}")
+        for text in (self.question, *self.answers):
+            if not isinstance(text, str):
+                raise ValueError(
+                    f"task {self.id!r}: its question and its answers are texts, as in '5'; got {text!r:.80}"
+                )
+        if not self.question.strip():
+            raise ValueError(f"task {self.id!r} has a blank question")
         if self.kind not in get_args(Kind):
             raise ValueError(f"task {self.id!r}: kind must be one of {', '.join(get_args(Kind))}, not {self.kind!r}")
         if not any(answer.strip() for answer in self.answers):
