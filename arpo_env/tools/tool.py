@@ -51,6 +51,8 @@ def function_schema(function: Callable[..., Any], name: str | None = None) -> Js
     Arguments that a `functools.partial` binds by name are not parameters.
     """
     name = name or _function_name(function)
+    if inspect.isgeneratorfunction(_innermost(function)) or inspect.isasyncgenfunction(_innermost(function)):
+        raise TypeError(f"{name} yields its result; return it, for instance as a list")
     hints = _type_hints(function)
     text = inspect.getdoc(_innermost(function)) or ""
     parameters = _parameters(function)
@@ -264,7 +266,7 @@ def shorten(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
     half = limit // 2
-    return f"{text[:half]}\n... ({len(text) - 2 * half} characters left out) ...\n{text[-half:]}"
+    return f"{text[:half]}\n... ({len(text) - 2 * half} characters left out) ...\n{text[len(text) - half :]}"
 
 
 def usable_tools(tools: Mapping[str, Tool]) -> dict[str, Tool]:
@@ -444,6 +446,8 @@ class FunctionTool(SharedTool):
         repeatable: bool = False,
         max_characters: int = 8000,
     ) -> None:
+        if type(max_characters) is not int or max_characters < 1:
+            raise ValueError(f"max_characters must be a whole number of at least 1, got {max_characters!r}")
         self.schema = function_schema(function, name)
         self.name, self.function = self.schema["function"]["name"], function
         self.min_timeout, self.voids, self.repeatable = min_timeout, voids, repeatable

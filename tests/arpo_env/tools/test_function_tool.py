@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import functools
 import re
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import pytest
 
 import arpo_env
 from arpo_env import Tool, ToolEnv, ToolResult
-from arpo_env.tools.tool import SharedTool, function_schema
+from arpo_env.tools.tool import SharedTool, function_schema, shorten
 from envs_registry import Task
 
 TASK = Task("t", "How warm is it?", ("12",), kind="math")
@@ -145,6 +146,9 @@ def test_the_decorator_names_it_and_leaves_the_function_alone() -> None:
     assert shout("a") == "A"
     assert "characters left out" in result(env, "<loud>abcdef</loud>")
     assert result(env, "<now></now>") == "noon"
+    with pytest.raises(ValueError, match="max_characters must be a whole number of at least 1, got 0"):
+        arpo_env.tool(max_characters=0)(later)
+    assert shorten("abc", 1) == "\n... (3 characters left out) ...\n"
     loud = env.tools["loud"]
     assert (loud.repeatable, loud.min_timeout, loud.voids) == (True, 30.0, False)
 
@@ -160,6 +164,10 @@ def unknown_name(city: NoSuchType) -> str:  # type: ignore[name-defined]  # noqa
     return ""
 
 
+def piecewise(city: str) -> Iterator[str]:
+    yield city
+
+
 def made_of(count: int) -> Tool:
     return Counter(count)
 
@@ -170,6 +178,7 @@ def made_of(count: int) -> Tool:
         (untyped, "parameter 'city' of untyped needs a type annotation"),
         (variadic, r"parameter '\*cities' of variadic cannot be passed by name"),
         (unknown_name, "annotations of unknown_name cannot be read: name 'NoSuchType'"),
+        (piecewise, "piecewise yields its result; return it"),
         (made_of, "made_of in `tools` cannot be a tool: .*missing 1 required positional argument.*functools.partial"),
         (lambda: 5, "returned 5, not a Tool .*annotate its return type, as in `def now"),
         (Counter(), "a Tool instance belongs to one episode; pass the class Counter"),
