@@ -430,7 +430,7 @@ def _contents(spans: Sequence[Span]) -> dict[int, str]:
 
 def write_traces(path: str | Path, trees: Iterable[RolloutTree]) -> None:
     """Append trees to a JSONL file, one per line."""
-    # "replace": a question or a gold answer may hold half of a surrogate pair, which UTF-8 cannot encode
+    # "replace": a model may write half of a surrogate pair, which UTF-8 cannot encode
     with open(path, "a", encoding="utf-8", errors="replace") as file:
         for tree in trees:
             file.write(tree.to_json() + "\n")

@@ -17,6 +17,9 @@ from pathlib import PurePath
 from typing import Any, Literal, get_args
 
 Kind = Literal["math", "qa", "mcq"]
+_HALF = re.compile(
+    "[\ud800-\udfff]"
+)  # of a surrogate pair, as JSON can hold it; neither UTF-8 nor a tokenizer takes it
 _OPTIONAL = ("files", "start_url")  # left out of `as_dict` where they are empty, as in rows of older versions
 
 
@@ -67,6 +70,8 @@ class Task:
                 raise ValueError(
                     f"task {self.id!r}: its question and its answers are texts, as in '5'; got {text!r:.80}"
                 )
+            if _HALF.search(text):
+                raise ValueError(f"task {self.id!r}: {text!a:.80} holds half of a surrogate pair; take it out")
         if not self.question.strip():
             raise ValueError(f"task {self.id!r} has a blank question")
         if self.kind not in get_args(Kind):

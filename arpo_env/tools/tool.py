@@ -301,6 +301,8 @@ async def call_tool(tool: Tool, arguments: Mapping[str, Any], timeout: float) ->
         _warn_once(tool, f"raised {type(error).__name__} ({hint})", error)
         result = ToolResult(error_text(error), "error")
     result = await tool.shown(result, arguments)
+    # no tokenizer takes half of a surrogate pair
+    result = replace(result, text=result.text.encode("utf-8", "replace").decode())
     return result if result.seconds else replace(result, seconds=time.perf_counter() - started)
 
 

@@ -45,6 +45,7 @@ _READ_WRONGLY = re.compile("|".join(f"{control}(?={rest})" for control, (_, rest
 _CHANGES = (
     (re.compile(r"\r\n?"), "\n", "carriage return"),
     (re.compile(r"[\x00-\x08\x0b-\x1f\x7f]"), "", "control character"),
+    (re.compile("[\ud800-\udfff]"), "", "half of a surrogate pair"),
     (re.compile("[\u200b\u200e\u200f\u2060\ufeff]"), "", "invisible character"),
     (re.compile(r"<br ?/?>"), "\n", "<br> for a new line"),
 )

@@ -113,7 +113,7 @@ def test_tags_call_it(turn: str, shown: str) -> None:
     [
         *((None, "(no output)"), (True, "true")),
         *(({"city": "Zürich"}, '{"city": "Zürich"}'), ({(1, 2): 3}, "{(1, 2): 3}")),
-        (ToolResult("own", "error"), "own"),
+        *((ToolResult("own", "error"), "own"), ("half of a pair: \ud83d", "half of a pair: ?")),
         ("x" * 9000, f"{'x' * 4000}\n... (1000 characters left out) ...\n{'x' * 4000}"),
     ],
 )

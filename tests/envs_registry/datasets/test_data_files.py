@@ -85,9 +85,10 @@ def test_other_faults_of_a_text_are_mended_and_counted_and_ordinary_white_space_
     for text in ("first line\nequal parts", "a\tperimeter\tan apple", "line\n\n    not code", "x < y"):
         assert clean(text, repairs) == text
     assert not +repairs
-    assert clean(" di\vfference\u200b:<br/>one\r\ntwo ", repairs) == "difference:\none\ntwo"
+    assert clean(" di\vffer\ud83dence\u200b:<br/>one\r\ntwo ", repairs) == "difference:\none\ntwo"
     assert +repairs == {
         "control character": 1,
+        "half of a surrogate pair": 1,
         "invisible character": 1,
         "<br> for a new line": 1,
         "carriage return": 1,
