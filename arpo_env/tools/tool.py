@@ -105,10 +105,10 @@ def _type_schema(hint: Any, key: str) -> JsonSchema:
         return {"type": _one_or_many(_TYPES[type(value)] for value in inner), "enum": list(inner)}
     if origin in (typing.Union, types.UnionType):
         return _union_schema(hint, inner, key)
-    if origin is list:
+    if origin is list and inner:
         return {"type": "array", "items": _type_schema(inner[0], key)}
-    if origin is dict or hint in (dict, list):
-        return {"type": "array" if hint is list else "object"}
+    if dict in (origin, hint) or list in (origin, hint):  # `typing.List` alone has an origin
+        return {"type": "object" if dict in (origin, hint) else "array"}
     if hint in _TYPES:
         return {"type": _TYPES[hint]}
     raise _unsupported_type(hint, key)

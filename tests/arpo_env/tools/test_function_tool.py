@@ -6,7 +6,7 @@ import asyncio
 import functools
 import re
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, List, Literal  # noqa: UP035  (users write it)
 
 import pytest
 
@@ -194,7 +194,7 @@ def test_what_is_no_tool_is_refused_with_the_cure(entry: Any, words: str) -> Non
     ("hint", "schema"),
     [
         (list[str] | None, {"type": ["array", "null"], "items": {"type": "string"}}),
-        (dict[str, int], {"type": "object"}),
+        *((dict[str, int], {"type": "object"}), (List, {"type": "array"})),  # noqa: UP006
         (Literal["a", 1], {"type": ["string", "integer"], "enum": ["a", 1]}),
         (Literal["a"] | None, {"type": ["string", "null"], "enum": ["a", None]}),
         *((hint, None) for hint in (bytes, list[str] | int, Literal[b"a"], dict | str, tuple[int, int])),
