@@ -53,6 +53,8 @@ class ToolVectorEnv(VectorEnv[Texts, Sequence[str], np.ndarray[Any, Any]]):
         autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
         **options: Any,
     ) -> None:
+        if num_envs < 1:
+            raise ValueError(f"num_envs must be at least 1, got {num_envs}")
         first = ToolEnv(env_id, **options)
         self.envs = [first, *(first.spawn() for _ in range(num_envs - 1))]
         self.num_envs = num_envs

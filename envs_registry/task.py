@@ -17,6 +17,9 @@ from pathlib import PurePath
 from typing import Any, Literal, get_args
 
 Kind = Literal["math", "qa", "mcq"]
+_HALF = re.compile(
+    "[\ud800-\udfff]"
+)  # of a surrogate pair, as JSON can hold it; neither UTF-8 nor a tokenizer takes it
 _OPTIONAL = ("files", "start_url")  # left out of `as_dict` where they are empty, as in rows of older versions
 
 
@@ -40,8 +43,8 @@ class Task:
         start_url: address of the web page at which the tool `browse` starts, or "".
 
     Raises:
-        ValueError: the question or an answer is blank, `answers` is not a tuple, two files have the same name, a name
-            has control characters, or the kind is unknown.
+        ValueError: the question or an answer is blank or no text, `answers` or `files` is no tuple, two files have the
+            same name, a name has control characters, or the kind is unknown.
     """
 
     id: str
@@ -57,11 +60,20 @@ class Task:
     start_url: str = ""
 
     def __post_init__(self) -> None:
-        if not self.question.strip():
-            raise ValueError(f"task {self.id!r} has a blank question")
         # A string would pass for a sequence of answers of one letter each.
         if not isinstance(self.answers, tuple):
             raise ValueError(f"task {self.id!r}: answers is a tuple, as in ('Paris',); got {self.answers!r:.80}")
+        if isinstance(self.files, str):
+            raise ValueError(f"task {self.id!r}: files is a tuple, as in ('a.csv',); got {self.files!r:.80}")
+        for text in (self.question, *self.answers):
+            if not isinstance(text, str):
+                raise ValueError(
+                    f"task {self.id!r}: its question and its answers are texts, as in '5'; got {text!r:.80}"
+                )
+            if _HALF.search(text):
+                raise ValueError(f"task {self.id!r}: {text!a:.80} holds half of a surrogate pair; take it out")
+        if not self.question.strip():
+            raise ValueError(f"task {self.id!r} has a blank question")
         if self.kind not in get_args(Kind):
             raise ValueError(f"task {self.id!r}: kind must be one of {', '.join(get_args(Kind))}, not {self.kind!r}")
         if not any(answer.strip() for answer in self.answers):

@@ -433,6 +433,8 @@ def _environment(env: Playable) -> ToolEnv:
 
 def _tasks(env: ToolEnv, tasks: Tasks) -> list[Task]:
     """Return the tasks, all of which exist."""
+    if isinstance(tasks, int) and tasks < 0:
+        raise ValueError(f"play the first tasks, at least 0 of them, or a list of their numbers; got {tasks}")
     given = range(tasks) if isinstance(tasks, int) else list(tasks)
     for each in given:
         check_reset_options({"task" if isinstance(each, Task) else "index": each}, env.tasks)

@@ -241,8 +241,8 @@ def find_tool(name: object, tools: Sequence[JsonSchema]) -> JsonSchema:
     if name in names:
         return tools[names.index(name)]
     shown = name[:_LONGEST_NAME]
-    hint = nearest_hint(shown.lower(), names, "did you mean {}? ", likeness=0.5)
-    raise UnreadableCall(f"there is no tool {shown!r}; {hint}The tools are: {_listed(names)}")
+    hint = nearest_hint(shown.lower(), names, "; did you mean {}?", ".", likeness=0.5)
+    raise UnreadableCall(f"there is no tool {shown!r}{hint} The tools are: {_listed(names)}")
 
 
 def _listed(names: Sequence[str]) -> str:

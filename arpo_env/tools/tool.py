@@ -52,6 +52,8 @@ def function_schema(function: Callable[..., Any], name: str | None = None) -> Js
     Arguments that a `functools.partial` binds by name are not parameters.
     """
     name = name or _function_name(function)
+    if inspect.isgeneratorfunction(_innermost(function)) or inspect.isasyncgenfunction(_innermost(function)):
+        raise TypeError(f"{name} yields its result; return it, for instance as a list")
     hints = _type_hints(function)
     text = inspect.getdoc(_innermost(function)) or ""
     said = {each.arg_name: " ".join((each.description or "").split()) for each in docstring_parser.parse(text).params}
@@ -105,10 +107,10 @@ def _type_schema(hint: Any, key: str) -> JsonSchema:
         return {"type": _one_or_many(_TYPES[type(value)] for value in inner), "enum": list(inner)}
     if origin in (typing.Union, types.UnionType):
         return _union_schema(hint, inner, key)
-    if origin is list:
+    if origin is list and inner:
         return {"type": "array", "items": _type_schema(inner[0], key)}
-    if origin is dict or hint in (dict, list):
-        return {"type": "array" if hint is list else "object"}
+    if dict in (origin, hint) or list in (origin, hint):  # `typing.List` alone has an origin
+        return {"type": "object" if dict in (origin, hint) else "array"}
     if hint in _TYPES:
         return {"type": _TYPES[hint]}
     raise _unsupported_type(hint, key)
@@ -250,7 +252,7 @@ def shorten(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
     half = limit // 2
-    return f"{text[:half]}\n... ({len(text) - 2 * half} characters left out) ...\n{text[-half:]}"
+    return f"{text[:half]}\n... ({len(text) - 2 * half} characters left out) ...\n{text[len(text) - half :]}"
 
 
 def usable_tools(tools: Mapping[str, Tool]) -> dict[str, Tool]:
@@ -285,6 +287,8 @@ async def call_tool(tool: Tool, arguments: Mapping[str, Any], timeout: float) ->
         _warn_once(tool, f"raised {type(error).__name__} ({hint})", error)
         result = ToolResult(error_text(error), "error")
     result = await tool.shown(result, arguments)
+    # no tokenizer takes half of a surrogate pair
+    result = replace(result, text=result.text.encode("utf-8", "replace").decode())
     return result if result.seconds else replace(result, seconds=time.perf_counter() - started)
 
 
@@ -430,6 +434,8 @@ class FunctionTool(SharedTool):
         repeatable: bool = False,
         max_characters: int = 8000,
     ) -> None:
+        if type(max_characters) is not int or max_characters < 1:
+            raise ValueError(f"max_characters must be a whole number of at least 1, got {max_characters!r}")
         self.schema = function_schema(function, name)
         self.name, self.function = self.schema["function"]["name"], function
         self.min_timeout, self.voids, self.repeatable = min_timeout, voids, repeatable

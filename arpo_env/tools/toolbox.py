@@ -61,6 +61,12 @@ class Toolbox:
             with self.services.lending_record():
                 tools = self._tools(entry)
             for tool in tools:
+                name, called = getattr(tool, "name", None), getattr(tool, "schema", {}).get("function", {}).get("name")
+                if called is None or called != name:
+                    raise ValueError(
+                        f"the tool {type(tool).__name__} needs a name and a schema of that name, as `name = 'count'` "
+                        f"and `schema = function_schema(f, name)`; it has {name!r} and {called!r}"
+                    )
                 if tool.name in made:
                     raise ValueError(f"two tools are named {tool.name!r}; remove or rename one of them")
                 made[tool.name] = tool
@@ -202,7 +208,10 @@ async def fork_tools(tools: Mapping[str, Tool], n: int) -> list[dict[str, Tool]]
     copies: list[dict[str, Tool]] = [{} for _ in range(n)]
     try:
         for name, tool in tools.items():
-            for own, twin in zip(copies, await tool.fork(n), strict=True):
+            twins = await tool.fork(n)
+            if not isinstance(twins, list) or len(twins) != n:
+                raise TypeError(f"{type(tool).__name__}.fork({n}) returned {twins!r:.80}, not a list of {n} tools")
+            for own, twin in zip(copies, twins, strict=True):
                 own[name] = twin
     except BaseException:  # cancellation included, or the copies made so far would leak sandbox sessions
         with contextlib.suppress(Exception):

@@ -45,6 +45,7 @@ _READ_WRONGLY = re.compile("|".join(f"{control}(?={rest})" for control, (_, rest
 _CHANGES = (
     (re.compile(r"\r\n?"), "\n", "carriage return"),
     (re.compile(r"[\x00-\x08\x0b-\x1f\x7f]"), "", "control character"),
+    (re.compile("[\ud800-\udfff]"), "", "half of a surrogate pair"),
     (re.compile("[\u200b\u200e\u200f\u2060\ufeff]"), "", "invisible character"),
     (re.compile(r"<br ?/?>"), "\n", "<br> for a new line"),
 )
@@ -116,6 +117,8 @@ def _parts(value: Any, repairs: Repairs) -> list[Any]:
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, Mapping):  # as in SQuAD and TriviaQA; nobody would give the text of an object as an answer
+        raise ValueError(f"an answer is {value!r:.80}: write a text, or a list of the accepted texts")
     # Columns of numbers may be stored as floats; the answer 5.0 means 5.
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
@@ -384,13 +387,13 @@ def _converted(
                 return None
             row = changed
         kind = _kind(data_set, row)
+        golds = answers((look_up(row, name) for name in data_set.answers), kind, repairs)
     except ValueError as error:
         raise DataFileError(f"{where}, {error}") from error
     question = clean(column(row, data_set.question, where), repairs)
     used = next(name for name in data_set.question if look_up(row, name) is not None)
     if used != data_set.question[0]:
         repairs[f"question in column {used!r}"] += 1
-    golds = answers((look_up(row, name) for name in data_set.answers), kind, repairs)
     # No right answer equals a formula that was cut off, so the task could only punish.
     fault = "no answer" if not golds else "cut-off answer" if kind == "math" and cut_off(golds[0]) else ""
     if fault in data_set.drops:
@@ -422,7 +425,7 @@ def _converted(
 
 def _kind(data_set: DataSet, row: Row) -> Kind:
     value = look_up(row, data_set.kind_column) if data_set.kind_column else None
-    if value is None:
+    if value in (None, ""):  # a CSV file has a cell in every row
         # rows that `arpo synth` wrote say it in our words
         ours = [kind for kind in get_args(Kind) if data_set.kind_column and row.get("kind") == kind]
         return ours[0] if ours else data_set.kind
@@ -469,7 +472,7 @@ def own_loader(spec: EnvSpec, tasks: Tasks) -> Loader:
     The scorer of the spec decides the kind of tasks that come from a file without a column for it. A ValueError says
     that the tasks have no form that `arpo_env.register` accepts, or that there are none.
     """
-    if isinstance(tasks, Mapping):
+    if isinstance(tasks, Mapping) and tasks:
         return _by_split(spec, tasks)
     if isinstance(tasks, str | Path):
         return _file(spec, tasks)
@@ -524,7 +527,10 @@ def as_question(row: Row, repairs: Repairs) -> Row:
     """Take the question out of `prompt`, a text or messages, and the answer out of `solution`, as TRL names them."""
     found = dict(row)
     if "prompt" in row and not {"question", "problem"} & row.keys():
-        found["question"] = row["prompt"] if isinstance(row["prompt"], str) else _only_question(row["prompt"])
+        found["question"] = row["prompt"]
+    for name in ("question", "problem"):
+        if isinstance(found.get(name), list | dict):
+            found[name] = _only_question(found[name])
     if "solution" in row and not {"answer", "answers", "golden_answers"} & row.keys():
         found["answer"] = row["solution"]
     return found
@@ -535,8 +541,8 @@ def _only_question(messages: Any) -> str:
         case [{"role": "user", "content": str() as question}]:
             return question
     raise ValueError(
-        f"column 'prompt': {messages!r:.80} is not one message of the user with a text. The environment writes the "
-        "instructions and plays the turns: leave the messages of the system and of the assistant out"
+        f"the question {messages!r:.80} is neither a text nor one message of the user with a text. The environment "
+        "writes the instructions and plays the turns: leave the messages of the system and of the assistant out"
     )
 
 

@@ -211,6 +211,8 @@ def test_mistakes_are_refused_before_anything_is_played() -> None:
         arpo_env.play(ARITHMETIC, concurrency=0, **given)
     with pytest.raises(TypeError, match="not int"):
         arpo_env.play(7, **given)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="at least 0 of them, or a list of their numbers; got -2"):
+        arpo_env.play(ARITHMETIC, **{**given, "tasks": -2})
     with pytest.raises(ValueError, match="in_place"):
         arpo_env.play(NATIVE, in_place=True, **given)
 

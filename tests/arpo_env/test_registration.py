@@ -98,7 +98,7 @@ def test_another_environment_s_tasks_can_be_played_otherwise() -> None:
     ("arguments", "words"),
     [
         (("mine/Bad-v0",), "no tasks: give tasks="),
-        (("mine/Bad-v0", []), "an empty list"),
+        *((("mine/Bad-v0", none), "an empty list") for none in ([], {})),
         (("mine/Bad-v0", ["1 + 1?"]), r"hold '1 \+ 1\?': give a list of Task"),
         (("mine/Bad-v0", 5), "hold 5: give a list of Task"),
         (("my_envs:mine/Bad-v0", [ONE]), "register 'mine/Bad-v0'"),

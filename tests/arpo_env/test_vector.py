@@ -71,6 +71,8 @@ def test_bad_actions_are_refused_before_anything_moves(envs: ToolVectorEnv) -> N
         with pytest.raises(error):
             envs.step(actions)
     assert not any(env.episode.turns for env in envs.envs)
+    with pytest.raises(ValueError, match="num_envs must be at least 1, got 0"):
+        ToolVectorEnv("arpo/Arithmetic-v0", 0)
 
 
 def fail_to_start(envs: ToolVectorEnv, *numbers: int) -> None:

@@ -90,6 +90,13 @@ def test_it_survives_being_written_down_and_a_broken_line_is_named(tmp_path: Pat
         list(read_traces(path))
 
 
+def test_half_of_a_surrogate_pair_ends_no_run(tmp_path: Path) -> None:
+    tree = small_tree()
+    tree.task["question"] = "cut \ud83d"
+    write_traces(tmp_path / "traces.jsonl", [tree])
+    assert [each.task["question"] for each in read_traces(tmp_path / "traces.jsonl")] == ["cut ?"]
+
+
 def test_bad_spans_are_refused() -> None:
     tree = RolloutTree([1])
     with pytest.raises(ValueError, match="at least one token"):

@@ -18,10 +18,12 @@ from envs_registry.task import check_setup, shown_answer
         *((" ", ("1",), "qa", "blank question"), ("q", (" ",), "qa", "no answer")),
         ("q", ("Paris", ""), "qa", "blank answer, which an empty box would meet"),
         ("q", "Paris", "qa", "answers is a tuple"),  # each letter would be an accepted answer
+        *(("q", (5,), "math", "are texts, as in '5'; got 5"), (None, ("1",), "qa", "are texts.*got None")),
+        ("cut \ud83d", ("1",), "qa", r"'cut \\ud83d' holds half of a surrogate pair; take it out"),
         ("q", ("1",), "maths", "kind must be one of math, qa, mcq, not 'maths'"),
     ],
 )
-def test_task_refuses_what_cannot_be_asked_or_scored(question: str, answers: Any, kind: Any, words: str) -> None:
+def test_task_refuses_what_cannot_be_asked_or_scored(question: Any, answers: Any, kind: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         Task("t", question, answers, kind=kind)
 

@@ -77,7 +77,7 @@ TOLD = {
         ("<think>I could run <python>1</python>.</think><answer>\\boxed{1}</answer>", "inside a thought"),
         ("<think>it is <answer>\\boxed{1}</answer>", "inside a thought"),
         *(("<serch>q</serch>", "no tool 'serch'; did you mean search?"), ("<python>'\ud800'</python>", "surrogate")),
-        ("<browse>q</browse> \n", "no tool 'browse'; The tools are: search, python"),
+        ("<browse>q</browse> \n", "no tool 'browse'. The tools are: search, python"),
         *(
             ('<add>{"a": 1}</add>', "add needs b"),
             ('<add>{"a": 1, "b": 2} and more</add>', "one JSON object between the tags"),

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import functools
 import re
-from typing import Any, Literal
+from collections.abc import Iterator
+from typing import Any, List, Literal  # noqa: UP035  (users write it)
 
 import pytest
 
 import arpo_env
 from arpo_env import Tool, ToolEnv, ToolResult
-from arpo_env.tools.tool import SharedTool, function_schema
+from arpo_env.tools.tool import SharedTool, function_schema, shorten
 from envs_registry import Task
 
 TASK = Task("t", "How warm is it?", ("12",), kind="math")
@@ -112,7 +113,7 @@ def test_tags_call_it(turn: str, shown: str) -> None:
     [
         *((None, "(no output)"), (True, "true")),
         *(({"city": "Zürich"}, '{"city": "Zürich"}'), ({(1, 2): 3}, "{(1, 2): 3}")),
-        (ToolResult("own", "error"), "own"),
+        *((ToolResult("own", "error"), "own"), ("half of a pair: \ud83d", "half of a pair: ?")),
         ("x" * 9000, f"{'x' * 4000}\n... (1000 characters left out) ...\n{'x' * 4000}"),
     ],
 )
@@ -145,6 +146,9 @@ def test_the_decorator_names_it_and_leaves_the_function_alone() -> None:
     assert shout("a") == "A"
     assert "characters left out" in result(env, "<loud>abcdef</loud>")
     assert result(env, "<now></now>") == "noon"
+    with pytest.raises(ValueError, match="max_characters must be a whole number of at least 1, got 0"):
+        arpo_env.tool(max_characters=0)(later)
+    assert shorten("abc", 1) == "\n... (3 characters left out) ...\n"
     loud = env.tools["loud"]
     assert (loud.repeatable, loud.min_timeout, loud.voids) == (True, 30.0, False)
 
@@ -160,6 +164,10 @@ def unknown_name(city: NoSuchType) -> str:  # type: ignore[name-defined]  # noqa
     return ""
 
 
+def piecewise(city: str) -> Iterator[str]:
+    yield city
+
+
 def made_of(count: int) -> Tool:
     return Counter(count)
 
@@ -170,6 +178,7 @@ def made_of(count: int) -> Tool:
         (untyped, "parameter 'city' of untyped needs a type annotation"),
         (variadic, r"parameter '\*cities' of variadic cannot be passed by name"),
         (unknown_name, "annotations of unknown_name cannot be read: name 'NoSuchType'"),
+        (piecewise, "piecewise yields its result; return it"),
         (made_of, "made_of in `tools` cannot be a tool: .*missing 1 required positional argument.*functools.partial"),
         (lambda: 5, "returned 5, not a Tool .*annotate its return type, as in `def now"),
         (Counter(), "a Tool instance belongs to one episode; pass the class Counter"),
@@ -185,7 +194,7 @@ def test_what_is_no_tool_is_refused_with_the_cure(entry: Any, words: str) -> Non
     ("hint", "schema"),
     [
         (list[str] | None, {"type": ["array", "null"], "items": {"type": "string"}}),
-        (dict[str, int], {"type": "object"}),
+        *((dict[str, int], {"type": "object"}), (List, {"type": "array"})),  # noqa: UP006
         (Literal["a", 1], {"type": ["string", "integer"], "enum": ["a", 1]}),
         (Literal["a"] | None, {"type": ["string", "null"], "enum": ["a", None]}),
         *((hint, None) for hint in (bytes, list[str] | int, Literal[b"a"], dict | str, tuple[int, int])),

@@ -76,6 +76,31 @@ def test_tools_are_closed_when_another_can_be_neither_forked_nor_closed() -> Non
     assert Held.held == 0
 
 
+class Renamed(Held):
+    name = "counter"
+
+
+class Nameless(Tool):
+    schema = function_schema(first)
+    call = fork = close = reset = SharedTool.close
+
+
+class Miscounted(Held):
+    async def fork(self, n: int) -> list[Tool]:
+        return [Held()]
+
+
+def test_an_own_tool_that_could_not_be_called_or_forked_is_named() -> None:
+    for made, has in ((Renamed, "'counter' and 'first'"), (Nameless, "None and 'first'")):
+        with pytest.raises(ValueError, match=f"the tool {made.__name__} needs a name and a schema of that name.*{has}"):
+            ToolEnv("arpo/Arithmetic-v0", tools=[made])
+    env = ToolEnv("arpo/Arithmetic-v0", tools=[Miscounted])
+    env.reset(options={"task": TASK})
+    with pytest.raises(TypeError, match=r"Miscounted.fork\(2\) returned \[.*, not a list of 2 tools"):
+        asyncio.run(env.afork(2))
+    env.close()
+
+
 def test_an_environment_with_an_mcp_server_can_be_spawned_on_the_event_loop() -> None:
     pytest.importorskip("mcp")
     from tests.arpo_env.tools.test_mcp_tools import COMMAND

@@ -254,7 +254,7 @@ SEARCHED, RAN, BOXED = as_calls(SEARCH), as_calls(("python", {"code": "1\n2"})),
 OPENED = Malformed("a call was opened that cannot be read; write it as you were shown")
 BARE = Malformed("a call cannot be read, or there is more than it; write its JSON object and nothing else")
 STRAY = Malformed("the text 'The answer is 2.' stands in no message; begin each with its channel")
-UNKNOWN_TOOL = Malformed("there is no tool 'isNone'; The tools are: search, python, add, now, mark")
+UNKNOWN_TOOL = Malformed("there is no tool 'isNone'. The tools are: search, python, add, now, mark")
 ANALYSIS, NEXT = "<|channel|>analysis<|message|>Hm.<|end|>", "<|start|>assistant"
 WRITTEN: dict[str, list[tuple[str, object]]] = {
     "gptoss": [

@@ -8,9 +8,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from envs_registry import DataFileError, Task, load_source
+from envs_registry import DataFileError, EnvSpec, Task, load_source
 from envs_registry.contamination import overlap
-from envs_registry.datasets.loading import DataSetSource, answers, clean, cut_off
+from envs_registry.datasets.loading import DataSetSource, answers, clean, cut_off, row_reader
 from envs_registry.datasets.rows import column, read_rows
 
 ROWS = [{"question": "a?", "answer": "1"}, {"question": "b, c?", "answer": "2"}]
@@ -85,9 +85,10 @@ def test_other_faults_of_a_text_are_mended_and_counted_and_ordinary_white_space_
     for text in ("first line\nequal parts", "a\tperimeter\tan apple", "line\n\n    not code", "x < y"):
         assert clean(text, repairs) == text
     assert not +repairs
-    assert clean(" di\vfference\u200b:<br/>one\r\ntwo ", repairs) == "difference:\none\ntwo"
+    assert clean(" di\vffer\ud83dence\u200b:<br/>one\r\ntwo ", repairs) == "difference:\none\ntwo"
     assert +repairs == {
         "control character": 1,
+        "half of a surrogate pair": 1,
         "invisible character": 1,
         "<br> for a new line": 1,
         "carriage return": 1,
@@ -107,6 +108,34 @@ def test_other_faults_of_a_text_are_mended_and_counted_and_ordinary_white_space_
 )
 def test_answers_of_all_forms(values: list[object], kind: str, wanted: tuple[str, ...]) -> None:
     assert answers(values, kind, Counter()) == wanted
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        (
+            {"question": "Who?", "answers": {"text": ["I"], "answer_start": [0]}},
+            "an answer is .'text': .* write a text",
+        ),
+        ({"question": "Who?", "answer": [{"value": "I"}]}, "an answer is .'value': 'I'.: write a text"),
+        ({"question": {"0": "Who?"}, "answer": "I"}, "the question .'0': 'Who.'. is neither a text nor one message"),
+        (
+            {"problem": [{"role": "system", "content": "Be brief."}], "answer": "I"},
+            ".*leave the messages of the system",
+        ),
+    ],
+)
+def test_an_object_is_no_text(tmp_path: Path, row: dict[str, Any], words: str) -> None:
+    read = row_reader(EnvSpec("mine/Own-v0", "own", ""))
+    with pytest.raises(DataFileError, match=f"row 0, {words}"):
+        read(row, 0, "row 0")
+
+
+def test_a_question_is_one_message_and_a_blank_kind_is_that_of_the_scorer() -> None:
+    read = row_reader(EnvSpec("mine/Own-v0", "own", "", scorer="math"))
+    task = read({"question": [{"role": "user", "content": "1 + 1?"}], "answer": "2", "kind": ""}, 0, "row 0")
+    assert task is not None
+    assert (task.question, task.kind) == ("1 + 1?", "math")
 
 
 def test_a_cut_formula_is_told_from_a_whole_one() -> None:
@@ -173,9 +202,10 @@ def test_a_task_names_its_files_and_travels_as_json(asked: str, files: Any, atta
     [
         (("/x/a.csv", "/y/a.csv"), r"two files have the name 'a\.csv'"),
         *(((f"/x/{n}.csv",), "plain text") for n in "\n\udcff"),
+        ("a.csv", r"files is a tuple, as in \('a\.csv',\)"),
     ],
 )
-def test_files_whose_names_no_question_can_hold_are_refused(files: tuple[str, ...], words: str) -> None:
+def test_files_whose_names_no_question_can_hold_are_refused(files: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         Task("1", "q", ("3",), files=files)
 
