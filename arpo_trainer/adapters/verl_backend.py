@@ -60,7 +60,7 @@ class VerlBackend:
         own_ids: bool = False,
     ) -> None:
         self.client, self.tokenizer, self.engine = client, tokenizer, engine
-        self.sampling_params, self.max_length, self.own_ids = dict(sampling_params), max_length, own_ids
+        self.sampling_params, self.max_context, self.own_ids = dict(sampling_params), max_length, own_ids
         self.time = Stopwatch()
         self.trains, self.wants_messages = True, False
         self.steps: set[int] = set()
@@ -80,12 +80,12 @@ class VerlBackend:
         """
         check_request(request)
         limit = request.max_tokens
-        if self.max_length is not None:
-            limit = min(limit, self.max_length - len(request.ids))
+        if self.max_context is not None:
+            limit = min(limit, self.max_context - len(request.ids))
         if limit < 1:
             raise ValueError(
                 f"a context of {len(request.ids)} ids leaves no room for a token: raise rollout.max_model_len "
-                f"({self.max_length})"
+                f"({self.max_context})"
             )
         with self.time.running():
             output = await self.client.generate(

@@ -146,6 +146,8 @@ class Backend(Protocol):
         time: runs while at least one request is being computed.
         trains: whether its ids and log-probabilities are those of the policy, so that it can be trained on them.
         wants_messages: whether requests need `messages`.
+        max_context: maximum number of tokens of a context and its turn; None where that is not known before `begin`, or
+            at all. A backend may lack it. A turn ends there, and a result of a tool that leaves no room is withheld.
     """
 
     time: Stopwatch

@@ -36,6 +36,7 @@ class FullCopyBackend:
     def __init__(self, backend: Backend, model: Any, trainer: Any) -> None:
         self.backend, self.model, self.trainer = backend, model, trainer
         self.time, self.trains, self.wants_messages = backend.time, backend.trains, backend.wants_messages
+        self.max_context = getattr(backend, "max_context", None)
 
     async def begin(self) -> None:
         """Gather the weights; all processes must call it."""

@@ -104,7 +104,7 @@ class InProcessBackend(ABC):
             raise ValueError(f"max_rows must be at least 1, got {max_rows}")
         self.model, self.tokenizer, self.max_rows = model, tokenizer, max_rows
         self.eos = eos_token_ids or _eos_ids(model, tokenizer)
-        self.positions = _positions(model)
+        self.max_context = _positions(model)
         self.sampler = Sampler(estimator, topk)
         self.prefixes = PrefixStore(prefix_tokens)
         self.time = Stopwatch()
@@ -156,10 +156,10 @@ class InProcessBackend(ABC):
     async def generate(self, request: Request, on_window: OnWindow | None = None) -> Generation:
         """Generate one turn; see `Backend.generate`. It ends where the model's positions do."""
         check_request(request)
-        room = self.positions - len(request.ids)
+        room = self.max_context - len(request.ids)
         if room < 1:
             raise ValueError(
-                f"a context of {len(request.ids)} ids leaves no room for a token: the model has {self.positions} "
+                f"a context of {len(request.ids)} ids leaves no room for a token: the model has {self.max_context} "
                 "positions. Lower max_completion_length, or take a model with a longer context"
             )
         request = replace(request, max_tokens=min(request.max_tokens, room))
@@ -455,7 +455,7 @@ class PaddedBackend(InProcessBackend):
         """Decode all rows, which are all new, to their ends."""
         longest = max(len(row.request.ids) for row in rows) + max(row.request.max_tokens for row in rows)
         # `generate` continues every row until the last one is over, even beyond a table of positions: one by one then
-        for batch in [rows] if longest <= self.positions else [[row] for row in rows]:
+        for batch in [rows] if longest <= self.max_context else [[row] for row in rows]:
             self._decode(batch)
         ended, rows[:] = rows[:], []
         return ended

@@ -53,6 +53,12 @@ class RecordedBackend:
         self.backend, self.cache, self.model = backend if cache.mode != "replay" else None, cache, model
         self.time = backend.time if backend is not None else Stopwatch()
         self.wants_messages = messages if self.backend is None else self.backend.wants_messages
+        self._replayed_context: int | None = None
+
+    @property
+    def max_context(self) -> int | None:
+        """That of the backend, or the one with which was generated what is replayed; see `Backend`."""
+        return self._replayed_context if self.backend is None else getattr(self.backend, "max_context", None)
 
     async def begin(self) -> None:
         """Begin a rollout of the model, if there is one."""
@@ -77,9 +83,10 @@ class RecordedBackend:
         async def call() -> dict[str, Any]:
             backend = cast(Backend, self.backend)  # a replay raises CacheMiss instead of calling
             fresh.append(await backend.generate(request, window.tell if request.window else None))
-            return {name: getattr(fresh[0], name) for name in _KEPT}
+            return {name: getattr(fresh[0], name) for name in _KEPT} | {"max_context": self.max_context}
 
         value = await self.cache.through("generation", self.model, _VERSION, _asked(request), call)
+        self._replayed_context = value.get("max_context")
         made = fresh[0] if fresh else Generation(**{name: value[name] for name in _KEPT})
         window.tell(made.entropies, last=True)
         return made

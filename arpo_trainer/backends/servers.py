@@ -382,6 +382,7 @@ class VLLMServerBackend:
         self.topk, self.estimator, self.eos = topk, estimator, sorted(eos_token_ids or {tokenizer.eos_token_id})
         self._asked_model = model
         self._model = ""
+        self.max_context: int | None = None
         self._raw: list[str] = []
         self._salt = secrets.token_hex(16)
 
@@ -454,7 +455,10 @@ class VLLMServerBackend:
         """Check every server once: what it serves, and of which distribution it gives log-probabilities."""
         if self._model:
             return
-        self._model = str((await self.served())[0]["id"])
+        cards = await self.served()
+        lengths = [card["max_model_len"] for card in cards if card.get("max_model_len")]
+        self.max_context = min(lengths, default=None)
+        self._model = str(cards[0]["id"])
         self._raw = [url for url in await self.servers.ask_all(self._if_raw) if url]
 
     async def _served(self, url: str) -> dict[str, Any]:

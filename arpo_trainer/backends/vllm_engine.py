@@ -136,7 +136,7 @@ class VLLMEngineBackend:
             )
         self.llm, self.estimator, self.eos = llm, estimator, eos_token_ids
         self.topk = 0 if estimator == "nll" else topk
-        self.max_length: int = llm.llm_engine.model_config.max_model_len
+        self.max_context: int = llm.llm_engine.model_config.max_model_len
         self.time = Stopwatch()
         self.trains, self.wants_messages = True, False
         self._lockstep = lockstep or Lockstep()
@@ -182,10 +182,10 @@ class VLLMEngineBackend:
             ValueError: no room for a token in the engine's `max_model_len`, too.
         """
         check_request(request)
-        if len(request.ids) >= self.max_length:
+        if len(request.ids) >= self.max_context:
             raise ValueError(
                 f"a context of {len(request.ids)} ids leaves no room for a token: vLLM was started for "
-                f"{self.max_length}. Raise max_model_len (TRL: vllm_max_model_length), or lower max_completion_length"
+                f"{self.max_context}. Raise max_model_len (TRL: vllm_max_model_length), or lower max_completion_length"
             )
         if self._over and self._lockstep.size > 1:
             raise GenerationError("a tensor-parallel engine generates only between `begin` and `end`")

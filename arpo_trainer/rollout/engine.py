@@ -305,7 +305,7 @@ class Group:
         return trajectory.opened(generation)
 
     def _request(self, trajectory: LiveTrajectory) -> Request:
-        room = self._room(trajectory) - len(trajectory.opening)
+        room = self._allowed(trajectory) - len(trajectory.ids) - len(trajectory.opening)
         chats = self.engine.backend.wants_messages
         return Request(
             (*trajectory.ids, *trajectory.opening),
@@ -332,7 +332,12 @@ class Group:
         return self._window(trajectory) - len(trajectory.ids)
 
     def _window(self, trajectory: LiveTrajectory) -> int:
-        """Return how long a context may become; a fold starts another one."""
+        """Return how long a context may become where something is added to it: the model has to have room after it."""
+        most = getattr(self.engine.backend, "max_context", None)
+        return min(self._allowed(trajectory), most or sys.maxsize)
+
+    def _allowed(self, trajectory: LiveTrajectory) -> int:
+        """Return how long the settings let a context become; a fold starts another one."""
         limits = (self.settings.max_completion_length, trajectory.env.budget.tokens)
         return len(self.tree.prompt_ids) + min(limit for limit in limits if limit is not None)
 

@@ -274,6 +274,11 @@ class SyncedBackend:
         self.sleeps: bool = self.host.mode == "colocate" and self.host.enable_sleep_mode
         self._awake = not self.sleeps
 
+    @property
+    def max_context(self) -> int | None:
+        """That of the backend; see `Backend`."""
+        return getattr(self.backend, "max_context", None)
+
     def __reduce__(self) -> tuple[Any, ...]:
         # elsewhere it is only what generates: this process pushes the weights
         return pickle.loads, (pickle.dumps(self.backend),)

@@ -27,6 +27,7 @@ class Answering(TextPolicy):
     """Answers with numbers that are a function of the request, or fails whenever it is asked."""
 
     trains = wants_messages = False
+    max_context = 99
 
     def __init__(self, fails: bool = False) -> None:
         self.fails, self.time = fails, Stopwatch()
@@ -53,7 +54,9 @@ def test_a_replay_gives_what_was_recorded_without_a_model(tmp_path: Path) -> Non
     assert recorded == generate(Answering(), requests)
     replay = Cache(tmp_path / "c", mode="replay")
     assert [(row["kind"], row["provider"], row["records"]) for row in replay.store.stats()] == [("generation", "m", 11)]
-    assert generate(RecordedBackend(None, replay, "m"), requests) == recorded
+    replaying = RecordedBackend(None, replay, "m")
+    assert generate(replaying, requests) == recorded
+    assert replaying.max_context == Answering.max_context  # by which the engine ended trajectories
 
 
 def test_what_is_recorded_is_not_generated_again(tmp_path: Path) -> None:

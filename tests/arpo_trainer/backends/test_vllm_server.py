@@ -178,6 +178,7 @@ def test_a_context_that_is_too_long(one: VLLMServerBackend) -> None:
             ask(one, Request((7,) * length, 5))
     got = ask(one, Request((7,) * 1020, 50, seed=1))[0]  # a turn ends where the context does
     assert (len(got.ids), got.finish) == (4, "length")
+    assert one.max_context == 1024
 
 
 def test_a_model_that_is_not_served(server: FakeVLLM, tokenizer: Any) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +130,28 @@ def test_a_turn_is_cut_short_also_by_the_environment_s_own_limit(env: ToolEnv, t
     tree = play(limited, ScriptedPolicy(tokenizer, [CALL], [0.1]), tokenizer, max_completion_length=1024)[0]
     assert all(len(tree.row(number).ids) <= 60 for number in range(len(tree.trajectories)))
     assert {trajectory.outcome for trajectory in tree.trajectories} == {"truncated"}
+
+
+@dataclass
+class ShortPolicy(ScriptedPolicy):
+    """A model whose turns end where its context does, and that takes no full one."""
+
+    max_context: int = 0
+
+    async def generate(self, request: Request, on_window: Any = None) -> Generation:
+        room = self.max_context - len(request.ids)
+        assert room > 0
+        return await super().generate(replace(request, max_tokens=min(request.max_tokens, room)), on_window)
+
+
+def test_a_trajectory_ends_where_the_context_of_the_model_does(env: ToolEnv, tokenizer: Any) -> None:
+    prompt = len(play(env, ScriptedPolicy(tokenizer, [DONE], [0.1]), tokenizer)[0].prompt_ids)
+    whole = len(tokenizer(CALL)["input_ids"])
+    for room in (whole - 1, whole, whole + 1, whole + 20, 2 * whole + 5, 3 * whole):
+        policy = ShortPolicy(tokenizer, [CALL], [0.1], max_context=prompt + room)
+        tree = play(env, policy, tokenizer, max_completion_length=4096)[0]
+        assert {trajectory.outcome for trajectory in tree.trajectories} == {"truncated"}
+        assert max(len(tree.row(number).ids) for number in range(len(tree.trajectories))) <= room
 
 
 class FindingPolicy(ScriptedPolicy):
