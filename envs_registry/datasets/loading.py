@@ -124,6 +124,9 @@ def _text(value: Any) -> str:
 
 
 def _bare(text: str, repairs: Repairs) -> str:
+    if rationale := re.fullmatch(r".*\n####\s*([^\n]+)", text, re.DOTALL):  # as in copies of GSM8K
+        repairs["rationale before the answer"] += 1
+        text = rationale[1]
     inside = boxed(text)
     if inside is not None:
         repairs["sentence around a \\boxed answer"] += 1

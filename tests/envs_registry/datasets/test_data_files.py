@@ -103,6 +103,8 @@ def test_other_faults_of_a_text_are_mended_and_counted_and_ordinary_white_space_
         *((["['Paris', 'Paname']"], "qa", ("Paris", "Paname")), (["$268 million"], "qa", ("$268 million",))),
         ([["Li Ye", " Li Ye ", "", "Ye"], ["Ye", "Y."]], "qa", ("Li Ye", "Ye", "Y.")),
         (["The final answer is \\(\\boxed{D}\\)."], "math", ("D",)),
+        (["24 * 17 = 408\n#### 408"], "math", ("408",)),
+        (["a\n#### b\n"], "qa", ("a\n#### b",)),
         *((["$-\\frac{5}{2}$"], "math", ("-\\frac{5}{2}",)), (["$5$ or $6$"], "math", ("$5$ or $6$",))),
     ],
 )
