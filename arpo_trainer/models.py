@@ -389,6 +389,12 @@ def check_model_folder(model: str | Path) -> None:
         )
 
 
+def weight_files(model: str | Path) -> list[Path]:
+    """Return the files of weights in the folder of a model, in order; none if it is an id of the hub."""
+    folder = Path(model).expanduser()
+    return sorted(file for kind in ("*.safetensors", "*.bin") for file in folder.glob(kind))
+
+
 def resolve_model(model: str | Path, revision: str = "main", download: bool = True) -> str:
     """Return the name that transformers can load: the folder of a model of `MODELS`, or the name itself.
 

@@ -37,7 +37,7 @@ from arpo_trainer.evaluation.suites import SuiteRow, environment_rows
 from arpo_trainer.folder_lock import refuse_earlier
 from arpo_trainer.inference_tools import ChatHelper, InferenceSettings, InferenceTools, open_inference_tools
 from arpo_trainer.make_env import known_id, make_env
-from arpo_trainer.models import resolve_model
+from arpo_trainer.models import resolve_model, weight_files
 from arpo_trainer.ray_rollouts.rollout_actor import EngineParts, GroupJob
 from arpo_trainer.ray_rollouts.rollout_workers import RolloutWorkers
 from arpo_trainer.report.run_data import read_facts, recorded, write_facts
@@ -411,6 +411,7 @@ def run_evaluation(
             logger.warning("%d broken ones are not played again: arpo eval retry %s", broken, folder)
         with _recording(folder, facts, store):
             played = [model for model, units in missing.items() if units]
+            warn_of_new_weights(played, facts["started"])
             for model in played:
                 resolve_model(model.model_id)  # all of them before the first, which may take hours
             environments = [(one, 0) for one in planned]
@@ -552,6 +553,18 @@ def facts_of(
         "settings": settings.as_dict(),
         "versions": versions(),
     }
+
+
+def warn_of_new_weights(models: Iterable[EvalModel], started: str) -> None:
+    """Warn of folders to which weights were written since a run began: what it has may be of another model."""
+    began = datetime.datetime.fromisoformat(started).timestamp()
+    for model in models:
+        if model.kind != "endpoint" and any(file.stat().st_mtime > began for file in weight_files(model.model_id)):
+            logger.warning(
+                "the weights in %s were written after this run began (%s): if they are other ones, its episodes are of "
+                "two models; evaluate them into another folder",
+                *(model.model_id, started),
+            )
 
 
 @contextlib.contextmanager

@@ -35,7 +35,7 @@ from arpo_trainer.costs.compute_speed import PASS_AND_BACK, ComputeSpeed, Line
 from arpo_trainer.costs.memory import ProcessLayout, check_cpu_memory, model_shape
 from arpo_trainer.folder_lock import only_writer, refuse_earlier
 from arpo_trainer.make_env import make_env
-from arpo_trainer.models import available_memory
+from arpo_trainer.models import available_memory, weight_files
 from arpo_trainer.report.run_data import recorded, write_facts, write_whole
 from arpo_trainer.rollout.engine import on_every_rank, rank_count, this_rank
 from arpo_trainer.rollout.model_protocol import marked
@@ -486,8 +486,7 @@ def cold_start_folder(
     # the seed is added as it is used, since `cold_start_seed` may be None; the last two change the last bits
     facts = {**settings, "model": model, "prompt": prompt, "protocol": protocol, "cold_start_seed": seed}
     # a folder is written to again when its model is trained anew
-    weights = [file for kind in ("*.safetensors", "*.bin") for file in sorted(Path(model).expanduser().glob(kind))]
-    written = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in weights]
+    written = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in weight_files(model)]
     facts |= {"bf16": bf16, "packing": packing, "revision": revision, "weights": written}
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:12]
     return cache_directory() / "cold-starts" / digest

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 
 from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.evaluation.episode_store import load_eval_run, rows_of
+from arpo_trainer.evaluation.eval_session import warn_of_new_weights
+from arpo_trainer.evaluation.eval_settings import EvalModel
 from benchmarks.ray_world import without_times
 from tests import ready_processes
 from tests.arpo_env.chat_server import chat_server, reply
@@ -114,6 +117,17 @@ def test_what_broke_is_counted_apart_and_retried(served_model: Path, tmp_path: P
         again = load_eval_run(folder)
         assert sorted(row.key for row in again.attempts[before:]) == sorted(broken)
         assert not any(row.broken for row in again.rows)
+
+
+def test_weights_that_were_written_since_a_run_began_are_named(tmp_path: Path, caplog: Any) -> None:
+    weights = tmp_path / "model.safetensors"
+    weights.touch()
+    for when, count in ((1_000_000, 0), (2_000_000, 1)):
+        os.utime(weights, (when, when))
+        for kind, urls in (("transformers", ()), ("endpoint", ("http://127.0.0.1:1/v1",))):
+            model = EvalModel("m", kind, str(tmp_path), urls, "m" * bool(urls))
+            warn_of_new_weights([model], "1970-01-18T00:00:00+00:00")
+        assert caplog.text.count(f"the weights in {tmp_path} were written after this run began") == count
 
 
 @pytest.mark.parametrize(
