@@ -10,7 +10,7 @@ as in TRL's loop of tools, and casts the weights again for each token. Nothing e
 `generate`. vLLM keeps its weights in bfloat16 for the last side.
 
 FOLDER is another checkout of this project, whose backend is measured, too. Each number is from a process of its own;
-the sides take turns. Prints medians of the rounds and writes benchmarks/results/cpu_generation.json.
+the sides take turns. Prints medians of the rounds, and writes them to benchmarks/results/cpu_generation.json.
 """
 
 from __future__ import annotations
@@ -148,12 +148,26 @@ def main() -> None:
     sides = dict.fromkeys(arguments.sides, HERE.parents[1])
     if arguments.against:
         sides |= {f"{side}, before": arguments.against.resolve() for side in sides if "generate" not in side}
-    speeds = {rows: compare(arguments.model, rows, arguments.rounds, sides) for rows in arguments.rows}
+    speeds = {}
+    for rows in arguments.rows:
+        speeds[str(rows)] = compare(arguments.model, rows, arguments.rounds, sides)
+        store(arguments.model, arguments.rounds, speeds)
     for side in sides:
-        print(f"{side:<24}" + "".join(f"{speeds[rows][side]:>8.1f}" for rows in arguments.rows))
+        print(f"{side:<24}" + "".join(f"{one[side]:>8.1f}" for one in speeds.values()))
+
+
+def store(model: str, rounds: int, speeds: dict[str, dict[str, float]]) -> None:
+    """Write what was measured; what is there of other rows and sides stays if all else is the same."""
+    import torch
+
     kept = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {}
-    facts = {"rounds": arguments.rounds, "load": round(os.getloadavg()[0], 1), "torch": version("torch")}
-    kept[arguments.model] = {**facts, "tokens per CPU second": speeds}
+    bf16 = torch.cpu._is_avx512_bf16_supported()
+    cpu = torch.backends.cpu.get_cpu_capability() + (" with bfloat16" if bf16 else "")
+    facts = {"rounds": rounds, "torch": version("torch"), "cpu": cpu}
+    earlier = kept.get(model, {})
+    found = earlier["tokens per CPU second"] if all(earlier.get(key) == value for key, value in facts.items()) else {}
+    found = {rows: found.get(rows, {}) | speeds.get(rows, {}) for rows in sorted({*found, *speeds}, key=int)}
+    kept[model] = {**facts, "tokens per CPU second": found}
     RESULTS.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
 
 
