@@ -106,7 +106,8 @@ def path_table(part: Part) -> str:
     heads = ["model", "accuracy", "right in any format", "minus cold start"]
     heads += ["tasks with calls", "tried again after code that failed", "answered", "tokens", "trained on"]
     elsewhere = part.get("math500", {})  # a few tasks of another set
-    heads += ["MATH500", "in any format"] if elsewhere else []
+    more = {"score": "MATH500", "said": "MATH500 in any format"} if elsewhere else {}
+    heads += more.values()
     rows = []
     for name, found in part["evaluations"].items():
         outcomes = found["outcomes"]
@@ -116,7 +117,7 @@ def path_table(part: Part) -> str:
             f"{found['tried again']} of {found['code failed']}" if "code failed" in found else "",
             f"{outcomes.get('answered', 0)} of {sum(outcomes.values())}", f"{found['tokens']:.0f}",
             _trained_on(name, part),
-            *([_interval(elsewhere.get(name, {}).get(kind)) for kind in ("score", "said")] if elsewhere else []),
+            *(_interval(elsewhere[name][kind]) if name in elsewhere else "" for kind in more),
         ])  # fmt: skip
     return _table(heads, rows)
 
