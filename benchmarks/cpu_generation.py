@@ -103,6 +103,7 @@ def vllm_backend(path: str, side: str, count: int) -> Any:
 
     dtype, length = "bfloat16" if "bf16" in side else "float32", PROMPT + TURNS * (TURN + RESULT)
     limits = {"max_model_len": length, "max_num_seqs": count, "gpu_memory_utilization": 0.1}
+    limits |= {"max_num_batched_tokens": count * length}  # on a CPU it cannot seed rows whose prompt it reads in parts
     llm = LLM(path, dtype=dtype, logprobs_mode="processed_logprobs", max_logprobs=20, enforce_eager=True, **limits)
     unused = llm.llm_engine.model_config.get_vocab_size() - 1  # a row that no text has; vLLM takes no -1
     return VLLMEngineBackend(llm, eos_token_ids={unused})
