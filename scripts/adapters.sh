@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 
 NEEDS=tests/adapters/requirements
 # what the environments themselves need, without PyTorch
-BASE=('gymnasium>=1.2,<2' 'docker>=7' 'pyyaml>=6' pytest tantivy httpx2 mpmath)
+BASE=('gymnasium>=1.2,<2' 'docker>=7' 'pyyaml>=6' pytest tantivy docstring-parser httpx2 mpmath)
 
 say() { printf '== %s\n' "$*"; }
 
