@@ -89,9 +89,9 @@ PARTS: dict[str, Part] = {
     "qwen": Part(
         "Qwen2.5-Coder-0.5B on GSM8K: cold start, ARPO and GRPO with three seeds, all evaluated.",
         "qwen",
-        (16,),
+        (16, 3),
         seconds=3600.0,
     ),
-    "qwen-100": Part("The same with one seed and 100 steps instead of 16.", "qwen", (100,), seconds=3600.0),
+    "qwen-100": Part("The same with one seed and 100 steps instead of 16.", "qwen", (100, 1), seconds=3600.0),
     "demo": Part("The demo at larger size: 32 prompts x 16 trajectories a step.", "demo"),
 }

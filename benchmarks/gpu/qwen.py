@@ -17,8 +17,7 @@ from benchmarks import qwen_path
 from benchmarks.gpu.parts import NotHereError
 
 MODEL = "qwen2.5-coder-0.5b"
-SEEDS = (4, 5, 6)  # of 16 steps; more steps are made with the first one
-STEPS = 16  # the recipe's
+SEEDS = (4, 5, 6)
 QUESTIONS = 1319  # GSM8K's test set
 VLLM = {
     "use_vllm": True,
@@ -28,8 +27,8 @@ VLLM = {
 }
 
 
-def measure(steps: int, tiny: bool) -> dict[str, Any]:
-    """Train that many steps and evaluate everything; return what `qwen_path.collect` finds."""
+def measure(steps: int, count: int, tiny: bool) -> dict[str, Any]:
+    """Train that many steps with so many seeds and evaluate everything; return what `qwen_path.collect` finds."""
     from arpo_trainer.models import MODELS, get_model
     from envs_registry.datasets.hub import HubError
     from sandbox import SandboxUnavailable, default_sandbox
@@ -46,7 +45,7 @@ def measure(steps: int, tiny: bool) -> dict[str, Any]:
     vllm = importlib.util.find_spec("vllm") is not None
     # a folder for each number of steps: a stage that is there refuses other settings
     folder = Path(os.environ.get("ARPO_GPU_RUNS", "runs/qwen-gpu")).resolve() / ("tiny" if tiny else str(steps))
-    seeds = SEEDS if steps == STEPS and not tiny else SEEDS[:1]
+    seeds = SEEDS[: 1 if tiny else count]
     for seed in seeds:
         list(qwen_path.play_seed(folder, seed, [f"train.max_steps={steps}", *_changes(tiny, vllm)], ()))
     return {"isolation": isolation, "vllm": vllm, **qwen_path.collect(folder, list(seeds), {})}
